@@ -1,0 +1,1 @@
+"""The training side of ddltop: probes in the ranks, one agent a node. Never imports textual or rich."""

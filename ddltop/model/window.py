@@ -1,0 +1,51 @@
+"""Measurements of consecutive steps on all ranks: what the model and the diagnosis look at.
+
+Legend: S steps, R ranks, P phases (`PHASES` order), B buckets in launch order. Times are float64 seconds;
+NaN means not measured. Bucket and backward times count from the start of the same rank's step, so no two
+ranks' clocks are ever compared.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddltop.wire.phases import PHASE_INDEX, Phase
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """Steps `steps_S` as measured on `ranks`; only steps that every live rank has completed."""
+
+    steps_S: NDArray[np.int64]
+    ranks: tuple[int, ...]
+    phases_SRP: Floats
+    num_samples_SR: Floats
+    num_micro_steps_SR: Floats
+    backward_start_SR: Floats
+    backward_end_SR: Floats
+    bucket_nbytes_B: Floats
+    bucket_ready_SRB: Floats
+    bucket_start_SRB: Floats
+    bucket_end_SRB: Floats
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps S."""
+        return int(self.steps_S.size)
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks R."""
+        return len(self.ranks)
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of buckets B; 0 when buckets are not timed."""
+        return int(self.bucket_nbytes_B.size)
+
+    def phase_SR(self, phase: Phase) -> Floats:
+        """Give one phase of every step and rank, shape [S, R], seconds."""
+        return self.phases_SRP[:, :, PHASE_INDEX[phase]]
