@@ -1,0 +1,1 @@
+"""The probe inside a training rank; the only importer of torch."""

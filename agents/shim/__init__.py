@@ -1,0 +1,1 @@
+"""The folder that `ddltop run` puts on PYTHONPATH."""

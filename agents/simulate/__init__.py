@@ -1,0 +1,1 @@
+"""Ranks that only pretend to train but speak the real agent protocol."""

@@ -1,0 +1,1 @@
+"""One per job: takes frames from agents, keeps bounded state, answers viewers."""

@@ -1,0 +1,1 @@
+"""Rules that turn evidence into findings; pure, one file a rule (docs/diagnoses.md)."""

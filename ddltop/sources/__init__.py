@@ -1,0 +1,1 @@
+"""Snapshots of a run, live or recorded, behind one interface."""

@@ -17,7 +17,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 # Probe (in a rank) to agent (on its node).
 
 
-class RankHello(Message, tag="rank_hello"):
+class RankHello(Message, frozen=True, kw_only=True, tag="rank_hello"):
     """A rank introduces itself; sent again after each reconnect and when its facts change."""
 
     run_id: str
@@ -41,7 +41,7 @@ class RankHello(Message, tag="rank_hello"):
     unmeasured: dict[str, str] = {}  # phase or figure -> why it is None
 
 
-class RankSteps(Message, tag="rank_steps"):
+class RankSteps(Message, frozen=True, kw_only=True, tag="rank_steps"):
     """Measurements of S consecutive optimizer steps of one rank."""
 
     epoch: str
@@ -65,7 +65,7 @@ class RankSteps(Message, tag="rank_steps"):
     overhead_us: float = 0.0  # cost of our own code per step, microseconds
 
 
-class RankBye(Message, tag="rank_bye"):
+class RankBye(Message, frozen=True, kw_only=True, tag="rank_bye"):
     """A rank has ended: `reason` is "exit" (said so itself) or "lost" (its process is gone)."""
 
     epoch: str
@@ -132,7 +132,7 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
 # Agent to collector.
 
 
-class AgentHello(Message, tag="agent_hello"):
+class AgentHello(Message, frozen=True, kw_only=True, tag="agent_hello"):
     """An agent opens its conversation; sent until a `Welcome` or `Refused` comes."""
 
     protocol: int
@@ -143,7 +143,7 @@ class AgentHello(Message, tag="agent_hello"):
     first_seq: int  # oldest batch it still holds
 
 
-class NodeBatch(Message, tag="node_batch"):
+class NodeBatch(Message, frozen=True, kw_only=True, tag="node_batch"):
     """What one node has gathered in 0.5-1 s: records of its ranks and samples of its sensors."""
 
     epoch: str
@@ -154,7 +154,7 @@ class NodeBatch(Message, tag="node_batch"):
     samples: tuple[NodeSample, ...] = ()
 
 
-class AgentBye(Message, tag="agent_bye"):
+class AgentBye(Message, frozen=True, kw_only=True, tag="agent_bye"):
     """The agent ends: all its ranks are gone and everything is acknowledged."""
 
     epoch: str
@@ -164,7 +164,7 @@ class AgentBye(Message, tag="agent_bye"):
 # Collector to agent.
 
 
-class Welcome(Message, tag="welcome"):
+class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     """The collector accepts the agent and has everything before `next_seq` of this epoch."""
 
     protocol: int
@@ -173,14 +173,14 @@ class Welcome(Message, tag="welcome"):
     next_seq: int
 
 
-class Ack(Message, tag="ack"):
+class Ack(Message, frozen=True, kw_only=True, tag="ack"):
     """Everything up to and including `seq` of this agent epoch has arrived."""
 
     epoch: str
     seq: int
 
 
-class Refused(Message, tag="refused"):
+class Refused(Message, frozen=True, kw_only=True, tag="refused"):
     """The collector will not take this peer's messages; `reason` names both sides' values."""
 
     reason: str
@@ -189,19 +189,19 @@ class Refused(Message, tag="refused"):
 # Viewer or `ddltop run` to collector, and back.
 
 
-class SnapshotRequest(Message, tag="snapshot_request"):
+class SnapshotRequest(Message, frozen=True, kw_only=True, tag="snapshot_request"):
     """Ask for the current snapshot."""
 
     protocol: int = PROTOCOL
 
 
-class SnapshotReply(Message, tag="snapshot_reply"):
+class SnapshotReply(Message, frozen=True, kw_only=True, tag="snapshot_reply"):
     """A snapshot, msgpack of `ddltop.collector.snapshot.Snapshot`."""
 
     snapshot: bytes
 
 
-class RunStart(Message, tag="run_start"):
+class RunStart(Message, frozen=True, kw_only=True, tag="run_start"):
     """`ddltop run` tells what it launched."""
 
     run_id: str
@@ -209,7 +209,7 @@ class RunStart(Message, tag="run_start"):
     started_us: int
 
 
-class RunEnd(Message, tag="run_end"):
+class RunEnd(Message, frozen=True, kw_only=True, tag="run_end"):
     """`ddltop run` tells that the command has ended."""
 
     run_id: str
