@@ -141,6 +141,7 @@ class AgentHello(Message, frozen=True, kw_only=True, tag="agent_hello"):
     node: str
     epoch: str  # random hex, one per agent process
     first_seq: int  # oldest batch it still holds
+    ranks: tuple[RankHello, ...] = ()  # present now: a collector that has just started knows none
 
 
 class NodeBatch(Message, frozen=True, kw_only=True, tag="node_batch"):
