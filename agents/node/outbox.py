@@ -43,6 +43,11 @@ class Outbox:
         self.num_lost = 0
 
     @property
+    def epoch(self) -> str:
+        """Name of this agent process."""
+        return self._hello.epoch
+
+    @property
     def is_welcome(self) -> bool:
         """Tell whether a collector has accepted this agent and keeps answering."""
         return self._is_welcome

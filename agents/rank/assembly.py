@@ -137,7 +137,7 @@ class StepAssembler:
             self._saw_loader = True
             self._uses_loader = True
         elif tag == Tag.FORWARD_BEGIN:
-            self._saw_forward = True
+            self._saw_forward |= self._depth == 0
         elif tag == Tag.UPDATE_BEGIN:
             self._depth += 1
         elif tag == Tag.UPDATE_END:

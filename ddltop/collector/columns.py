@@ -4,6 +4,7 @@ Legend: S steps, P phases, K bucket records of all steps.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,7 @@ def unpack_steps(message: RankSteps) -> StepColumns:
     )
 
 
-def _column(blob: bytes, dtype: str, size: int | None, name: str) -> NDArray[np.generic]:
+def _column(blob: bytes, dtype: str, size: int | None, name: str) -> NDArray[Any]:
     item_bytes = np.dtype(dtype).itemsize
     if len(blob) % item_bytes:
         raise _wrong(name, f"has {len(blob)} bytes, no multiple of {item_bytes}")

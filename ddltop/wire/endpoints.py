@@ -57,6 +57,16 @@ class RunDir:
         """Text file that holds the path of the run's recording."""
         return self.path / "recording"
 
+    @property
+    def key_file(self) -> Path:
+        """CURVE keys of the run, when its collector listens on TCP."""
+        return self.path / "curve.json"
+
+    @property
+    def finished_mark(self) -> Path:
+        """Exists once the recording of the run is complete."""
+        return self.path / "finished"
+
     def agent_lock(self, node: str) -> Path:
         """File locked (flock) by the agent of `node` while it lives."""
         return self.path / f"agent-{_short(node)}.lock"

@@ -1,0 +1,7 @@
+"""`python -m ddltop`."""
+
+import sys
+
+from ddltop.cli.main import main
+
+sys.exit(main())
