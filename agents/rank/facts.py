@@ -43,7 +43,7 @@ def describe_rank(ddp: Any, *, run_id: str, epoch: str, bucket_timing: str) -> R
         pid=os.getpid(),
         node=node_name(),
         attempt=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        framework_version=torch.__version__,
+        framework_version=str(torch.__version__),
         backend=str(dist.get_backend(ddp.process_group)),
         device=str(device),
         gpu_uuid=_gpu_uuid(device),

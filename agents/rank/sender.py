@@ -4,6 +4,7 @@ Lossy on purpose and bounded: what no agent takes waits in `_unsent`, the oldest
 The training thread never meets this code.
 """
 
+import sys
 import threading
 import time
 from collections import deque
@@ -59,8 +60,10 @@ class Sender:
     def _run(self) -> None:
         try:
             self._send_until_stopped()
-        except Exception:  # noqa: BLE001
-            self._stream.training_thread = None  # the fence: training goes on, unobserved
+        except Exception as error:  # noqa: BLE001
+            # The fence: training goes on, unobserved, after one line that says so.
+            self._stream.training_thread = None
+            print(f"ddltop: rank {self._hello.rank} is no longer measured: {error!r}", file=sys.stderr)  # noqa: T201
 
     def _send_until_stopped(self) -> None:
         import zmq

@@ -1,0 +1,62 @@
+"""Why N workers are not N times as fast: t_iter(N) - t_iter(1) in named parts that add up."""
+
+from dataclasses import dataclass
+
+from ddltop.model.assessment import GapKind, GapPart, PhaseMeans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the schedule (8)-(10) says of this model on this network, seconds."""
+
+    t_c: float
+    t_c_no: float
+
+
+def split_gap(
+    *, t_iter_n: float, t_iter_1: float, typical: PhaseMeans, predicted: Prediction | None
+) -> tuple[GapPart, ...]:
+    """Split t_iter(N) - t_iter(1), seconds; `typical` are the means of the typical ranks.
+
+    All parts come, in GapKind order; UNEXPLAINED takes what no measurement names, so the sum is exact.
+    """
+    seconds = dict.fromkeys(GapKind, 0.0)
+    seconds |= _communication(typical, predicted)
+    seconds |= _input_and_computing(typical, t_iter_1)
+    named = sum(seconds.values())
+    seconds[GapKind.UNEXPLAINED] = t_iter_n - t_iter_1 - named
+    return tuple(GapPart(part=kind, seconds=seconds[kind], share=seconds[kind] / t_iter_n) for kind in GapKind)
+
+
+def _communication(typical: PhaseMeans, predicted: Prediction | None) -> dict[GapKind, float]:
+    """Split exposed communication: wait, what the model expects, slower transfer, lost overlap."""
+    if typical.t_c_no is None:
+        return {}
+    wait = min(typical.exposed_wait or 0.0, typical.t_c_no)
+    transfer = typical.t_c_no - wait
+    if predicted is None:
+        return {GapKind.WAIT: wait}
+    expected = min(predicted.t_c_no, transfer)
+    excess = transfer - expected
+    # Communication that took longer than predicted in all can explain no more than that of the excess.
+    slower = 0.0
+    if typical.t_c is not None and typical.exposed_wait is not None:
+        slower = min(excess, max(0.0, typical.t_c - wait - predicted.t_c))
+    return {
+        GapKind.WAIT: wait,
+        GapKind.PREDICTED_COMM: expected,
+        GapKind.SLOWER_TRANSFER: slower,
+        GapKind.LOST_OVERLAP: excess - slower,
+    }
+
+
+def _input_and_computing(typical: PhaseMeans, t_iter_1: float) -> dict[GapKind, float]:
+    """Name the input that computing did not hide (or, input-bound, the computing that input did not hide)."""
+    io, h2d = typical.t_io or 0.0, typical.t_h2d or 0.0
+    computing = (typical.t_f or 0.0) + (typical.t_b or 0.0) + (typical.t_u or 0.0)
+    own = max(io + h2d, computing)
+    is_computing_longer = computing >= io + h2d
+    parts = {GapKind.INPUT: io, GapKind.H2D: h2d} if is_computing_longer else {GapKind.INPUT: computing}
+    # Against a baseline of another run the same work may take longer or shorter here.
+    parts[GapKind.SLOWER_COMPUTE] = own - t_iter_1
+    return parts

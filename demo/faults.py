@@ -1,0 +1,98 @@
+"""Faults that can be put into the demo training: a delay in one phase, on one rank or all."""
+
+import time
+from argparse import ArgumentTypeError
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+KINDS = ("loader-delay", "forward-delay", "backward-delay")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Sleep `seconds` in the phase `kind` on `rank` (None: all), from step `first` to before `last`, every `every` steps."""
+
+    kind: str
+    rank: int | None
+    seconds: float
+    first: int = 0
+    last: int | None = None
+    every: int = 1
+
+    def strikes(self, rank: int, step: int) -> bool:
+        """Tell whether it delays this step of this rank."""
+        is_here = self.rank is None or self.rank == rank
+        is_now = step >= self.first and (self.last is None or step < self.last)
+        return is_here and is_now and step % self.every == 0
+
+
+def parse_fault(text: str) -> Fault:
+    """Parse KIND:rank=R,ms=T[,from=S][,to=S][,every=K]; raise ArgumentTypeError that says what is allowed."""
+    kind, _, rest = text.partition(":")
+    usage = f"{text!r} is no fault; write KIND:rank=R,ms=T[,from=STEP][,to=STEP][,every=K], KIND one of {', '.join(KINDS)}"
+    options = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    if kind not in KINDS or not options.keys() <= {"rank", "ms", "from", "to", "every"}:
+        raise ArgumentTypeError(usage)
+    try:
+        fault = Fault(
+            kind=kind,
+            rank=None if options["rank"] == "all" else int(options["rank"]),
+            seconds=float(options["ms"]) / 1e3,
+            first=int(options.get("from", 0)),
+            last=int(options["to"]) if "to" in options else None,
+            every=int(options.get("every", 1)),
+        )
+    except (KeyError, ValueError) as error:
+        raise ArgumentTypeError(usage) from error
+    if not 0 <= fault.seconds < 3600 or fault.every < 1:
+        raise ArgumentTypeError(usage)
+    return fault
+
+
+class Faults:
+    """The faults of this rank; `step` is set by the training loop."""
+
+    def __init__(self, faults: list[Fault], rank: int) -> None:
+        self._faults = faults
+        self._rank = rank
+        self.step = 0
+
+    def strike(self, kind: str) -> None:
+        """Sleep as long as the faults of this kind want it in this step."""
+        seconds = sum(f.seconds for f in self._faults if f.kind == kind and f.strikes(self._rank, self.step))
+        if seconds:
+            time.sleep(seconds)
+
+
+class _DelayBackward(torch.autograd.Function):
+    """Identity whose backward sleeps first."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, faults: Faults) -> Tensor:
+        """Pass the value on."""
+        ctx.faults = faults
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Sleep, then pass the gradient on."""
+        ctx.faults.strike("backward-delay")
+        return gradients[0], None
+
+
+class FaultyModel(nn.Module):
+    """A model whose forward and backward can be delayed; backward before its first gradient, so all buckets are late."""
+
+    def __init__(self, model: nn.Module, faults: Faults) -> None:
+        super().__init__()
+        self.model = model
+        self._faults = faults
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run the model, delayed as the faults want it."""
+        self._faults.strike("forward-delay")
+        output: Tensor = _DelayBackward.apply(self.model(x), self._faults)
+        return output
