@@ -13,7 +13,7 @@ KINDS = ("loader-delay", "forward-delay", "backward-delay")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Sleep `seconds` in the phase `kind` on `rank` (None: all), from step `first` to before `last`, every `every` steps."""
+    """Sleep `seconds` in the phase `kind` on `rank` (None: all), each `every` steps from `first` to before `last`."""
 
     kind: str
     rank: int | None
@@ -32,7 +32,9 @@ class Fault:
 def parse_fault(text: str) -> Fault:
     """Parse KIND:rank=R,ms=T[,from=S][,to=S][,every=K]; raise ArgumentTypeError that says what is allowed."""
     kind, _, rest = text.partition(":")
-    usage = f"{text!r} is no fault; write KIND:rank=R,ms=T[,from=STEP][,to=STEP][,every=K], KIND one of {', '.join(KINDS)}"
+    usage = (
+        f"{text!r} is no fault; write KIND:rank=R,ms=T[,from=STEP][,to=STEP][,every=K], KIND one of {', '.join(KINDS)}"
+    )
     options = dict(part.partition("=")[::2] for part in rest.split(",") if part)
     if kind not in KINDS or not options.keys() <= {"rank", "ms", "from", "to", "every"}:
         raise ArgumentTypeError(usage)
@@ -84,7 +86,7 @@ class _DelayBackward(torch.autograd.Function):
 
 
 class FaultyModel(nn.Module):
-    """A model whose forward and backward can be delayed; backward before its first gradient, so all buckets are late."""
+    """A model whose passes can be delayed; backward before its first gradient, so that all buckets are late."""
 
     def __init__(self, model: nn.Module, faults: Faults) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ def tiny(num_classes: int) -> nn.Module:
 
 
 def cnn(num_classes: int) -> nn.Module:
-    """A small convolutional network of about 2 M parameters with layers of very different sizes."""
+    """A small convolutional network of 1.2 M parameters: four DDP buckets of 0.4 to 2 MB."""
     return nn.Sequential(
         nn.Conv2d(3, 32, 3, stride=2, padding=1),
         nn.ReLU(),
@@ -25,13 +25,15 @@ def cnn(num_classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Conv2d(64, 128, 3, stride=2, padding=1),
         nn.ReLU(),
-        nn.AdaptiveAvgPool2d(4),
+        nn.AdaptiveAvgPool2d(3),
         nn.Flatten(),
-        nn.Linear(2048, 768),
+        nn.Linear(1152, 448),
         nn.ReLU(),
-        nn.Linear(768, 256),
+        nn.Linear(448, 640),
         nn.ReLU(),
-        nn.Linear(256, num_classes),
+        nn.Linear(640, 320),
+        nn.ReLU(),
+        nn.Linear(320, num_classes),
     )
 
 

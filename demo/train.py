@@ -1,6 +1,6 @@
 """A real DistributedDataParallel training on synthetic images, on CPUs over gloo. It knows nothing of ddltop.
 
-    torchrun --standalone --nproc-per-node 2 demo/train.py --model cnn --steps 200
+torchrun --standalone --nproc-per-node 2 demo/train.py --model cnn --steps 200
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from faults import FaultyModel, Faults, parse_fault
+from faults import Faults, FaultyModel, parse_fault
 from networks import DEFAULTS, NETWORKS, TINY_FEATURES
 from synthetic import NUM_CLASSES, Collate, SyntheticImages
 from torch import Tensor, nn

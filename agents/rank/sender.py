@@ -45,6 +45,7 @@ class Sender:
         self._num_steps = 0
         self._num_launches = 0
         self._refused_since: float | None = None
+        self._cpu_begin_ns = 0
         self._wall_minus_perf_ns = time.time_ns() - time.perf_counter_ns()
         self._thread = threading.Thread(target=self._run, name="ddltop-sender", daemon=True)
 
@@ -77,6 +78,7 @@ class Sender:
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
         socket.connect(self._run_dir.agent_endpoint(self._hello.node))
         hello_at = 0.0
+        self._cpu_begin_ns = time.thread_time_ns()
         while not self._stop.is_set():
             now = time.monotonic()
             if now >= hello_at and self._offer(socket, encode(self._hello)):
@@ -118,7 +120,7 @@ class Sender:
 
     def _overhead_us(self) -> float:
         """Our own time per step: stamps and hook on the training thread, plus this thread's CPU, microseconds."""
-        return (self._stream.cost_ns + time.thread_time_ns()) / 1e3 / max(1, self._num_steps)
+        return (self._stream.cost_ns + time.thread_time_ns() - self._cpu_begin_ns) / 1e3 / max(1, self._num_steps)
 
     def _flush(self, socket: Any, now: float) -> None:
         while self._unsent and self._offer(socket, self._unsent[0][1]):

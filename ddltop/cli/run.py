@@ -70,6 +70,7 @@ def prepare_run(words: tuple[str, ...], *, no_buckets: bool = False) -> Launch |
                 started_us=time.time_ns() // 1000,
                 version=__version__,
                 node=node_name(),
+                launcher_pid=os.getpid(),
             )
         )
         start_collector(run_dir.path)

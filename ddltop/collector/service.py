@@ -71,11 +71,20 @@ class Clock:
 class Collector:
     """Serve one run until it is over and nobody looks any more."""
 
-    def __init__(self, run_dir: RunDir, ingest: Ingest, sink: Sink, *, tcp: TcpEndpoint | None = None) -> None:
+    def __init__(
+        self,
+        run_dir: RunDir,
+        ingest: Ingest,
+        sink: Sink,
+        *,
+        tcp: TcpEndpoint | None = None,
+        is_launcher_alive: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._run_dir = run_dir
         self._ingest = ingest
         self._sink = sink
         self._tcp = tcp
+        self._is_launcher_alive = is_launcher_alive
         self._view = View(ingest)
         self._clock = Clock()
         self._viewed_at = 0.0
@@ -161,7 +170,8 @@ class Collector:
     def _is_over(self, now: float, started: float) -> bool:
         ingest = self._ingest
         if ingest.is_over:
-            return True
+            # A launcher that still lives will say how its command ended.
+            return ingest.exit_code is not None or not self._is_launcher_alive()
         if ingest.ended_at is not None and now - ingest.ended_at > AGENTS_GRACE_S:
             return True
         return not ingest.roster.ranks and ingest.exit_code is None and now - started > NO_RANK_LIMIT_S

@@ -20,7 +20,7 @@ from ddltop.model.assessment import (
     SpeedUp,
 )
 from ddltop.model.averages import mean_of, mean_over
-from ddltop.model.fit import CostFit, fit_cost
+from ddltop.model.fit import CostFit, fit_cost, given_cost
 from ddltop.model.gap import Prediction, split_gap
 from ddltop.model.iteration import t_iter_wfbp
 from ddltop.model.overlap import wfbp_schedule
@@ -125,17 +125,7 @@ def _network(
             return fitted
         ring = allreduce_cost(Algorithm.RING, num_workers, alpha=0.0, beta=1.0 / link_bytes_per_s)
         given = Network(cost=ring, source=NetworkSource.NOMINAL)
-    usable = np.isfinite(transfer_B)
-    error = (
-        float(np.median(np.abs(transfer_B[usable] / given.cost.times(nbytes_B[usable]) - 1))) if usable.any() else 0.0
-    )
-    return CostFit(
-        cost=given.cost,
-        source=given.source,
-        relative_error=error,
-        min_bytes=float(nbytes_B.min(initial=0.0)),
-        max_bytes=float(nbytes_B.max(initial=0.0)),
-    )
+    return given_cost(given.cost, given.source, nbytes_B, transfer_B)
 
 
 def _baseline(given: Baseline | None, typical: PhaseMeans) -> tuple[float | None, BaselineSource]:
@@ -163,7 +153,7 @@ def _predict(
     backward = mean_of(backward_S)
     if backward is None or not np.isfinite(ready_B).all():
         return None
-    schedule = wfbp_schedule(ready_B, fit.cost.times(window.bucket_nbytes_B), backward)
+    schedule = wfbp_schedule(ready_B, fit.times(window.bucket_nbytes_B), backward)
     return Prediction(t_c=schedule.t_c, t_c_no=schedule.t_c_no)
 
 

@@ -62,9 +62,10 @@ class LiveSource:
 
     def _receive(self) -> bytes | None:
         try:
-            return self._socket.recv(zmq.NOBLOCK)
+            frame: bytes = self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return None
+        return frame
 
     def _connect(self, endpoint: str, key_file: Path | None) -> Any:
         socket = self._context.socket(zmq.DEALER)

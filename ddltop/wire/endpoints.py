@@ -29,6 +29,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     started_us: int
     version: str
     node: str  # where the run directory, and so the collector, lives
+    launcher_pid: int | None = None  # `ddltop run`, which tells the collector when the command has ended
 
 
 @dataclass(frozen=True, slots=True)

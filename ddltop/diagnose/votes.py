@@ -1,0 +1,81 @@
+"""Who comes last, step by step, and which phase of that rank took longer than the others'.
+
+Legend: S steps, R ranks.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddltop.diagnose.evidence import Evidence
+from ddltop.diagnose.policy import Policy
+from ddltop.model.averages import mean_over
+from ddltop.model.window import Floats
+from ddltop.wire.phases import Phase
+
+STRAGGLER_PHASES = (Phase.T_IO, Phase.T_F, Phase.T_B)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A rank that comes last again and again."""
+
+    rank: int
+    phase: Phase | None  # the one whose excess explains the lateness; None when none does
+    votes: float  # share of the steps in which it was last, and late enough to matter
+    lateness_s: float  # median over the steps
+    excess_s: float  # of `phase` over the other ranks, median over the steps
+    wait_share: float  # of t_iter that the other ranks spend waiting
+
+
+def is_decidable(evidence: Evidence, policy: Policy) -> bool:
+    """Tell whether enough steps have the arrival of every rank."""
+    if evidence.window.num_ranks < 2:
+        return False
+    known_S = np.isfinite(evidence.arrivals.lateness_SR).all(axis=1)
+    return int(known_S.sum()) >= policy.min_steps
+
+
+def find_straggler(evidence: Evidence, policy: Policy) -> Straggler | None:
+    """Give the rank that most steps vote for, if it has the votes; evidence must be decidable."""
+    lateness_SR = evidence.arrivals.lateness_SR
+    known_S = np.isfinite(lateness_SR).all(axis=1)
+    lateness_SR = lateness_SR[known_S]
+    t_iter_S = mean_over(evidence.window.phase_SR(Phase.T_ITER), axis=1)[known_S]
+    late_enough_S = np.maximum(policy.late_s, policy.late_ratio * t_iter_S)
+    last_S = lateness_SR.argmax(axis=1)
+    counts_R = np.bincount(last_S[lateness_SR.max(axis=1) >= late_enough_S], minlength=lateness_SR.shape[1])
+    index = int(counts_R.argmax())
+    votes = float(counts_R[index] / lateness_SR.shape[0])
+    lateness = float(np.median(lateness_SR[:, index]))
+    if votes < policy.late_votes or lateness < float(np.median(late_enough_S)):
+        return None
+    excess = {phase: _excess(evidence.window.phase_SR(phase)[known_S], index) for phase in STRAGGLER_PHASES}
+    phase = max(excess, key=lambda p: excess[p])
+    return Straggler(
+        rank=evidence.window.ranks[index],
+        phase=phase if excess[phase] >= policy.phase_explains * lateness else None,
+        votes=votes,
+        lateness_s=lateness,
+        excess_s=excess[phase],
+        wait_share=_wait_share(evidence, index),
+    )
+
+
+def _excess(phase_SR: Floats, index: int) -> float:
+    """How much longer a rank spends in a phase than the lower median of the others; 0 when not measured."""
+    others_SR = np.delete(phase_SR, index, axis=1)
+    others_SR = np.sort(others_SR, axis=1)
+    usual_S = others_SR[:, (others_SR.shape[1] - 1) // 2]
+    excess_S = phase_SR[:, index] - usual_S
+    known = excess_S[np.isfinite(excess_S)]
+    return float(np.median(known)) if known.size else 0.0
+
+
+def _wait_share(evidence: Evidence, index: int) -> float:
+    """Give the share of t_iter that the other ranks wait, exposed, at the all-reduces."""
+    waits_SR = np.delete(evidence.arrivals.exposed_wait_SR, index, axis=1)
+    t_iter_SR = np.delete(evidence.window.phase_SR(Phase.T_ITER), index, axis=1)
+    known_SR = np.isfinite(waits_SR) & np.isfinite(t_iter_SR)
+    total = float(t_iter_SR[known_SR].sum())
+    return float(waits_SR[known_SR].sum() / total) if total > 0 else 0.0
