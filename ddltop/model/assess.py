@@ -33,8 +33,6 @@ from ddltop.wire.phases import PHASES, Phase
 # A step counts as led by its last rank only when that is later than noise.
 LATE_S = 1e-3
 LATE_RATIO = 0.02
-# Of a bucket's transfers the fast quarter shows the network without the hiccups of the hosts.
-TRANSFER_QUANTILE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +68,20 @@ def assess(
     everyone = np.ones(window.num_ranks, dtype=bool)
     means = _phase_means(window, waits, everyone)
     typical = _phase_means(window, waits, is_typical_R)
-    transfer_B = _transfers(waits)
-    fit = _network(network, window, transfer_B, num_workers, link_bytes_per_s)
+    transfers = _transfers(waits)
+    fit = _network(network, window.bucket_nbytes_B, transfers.middle_B, num_workers, link_bytes_per_s)
     t_iter_1, source = _baseline(baseline, typical)
-    predicted = _predict(window, is_typical_R, fit, num_workers)
+    predicted = _predict(window, is_typical_R, fit, transfers, num_workers)
     speed = _speedup(num_workers, means, typical, t_iter_1, source, fit, predicted)
     gap: tuple[GapPart, ...] = ()
     if t_iter_1 is not None and means.t_iter is not None and num_workers > 1:
-        gap = split_gap(t_iter_n=means.t_iter, t_iter_1=t_iter_1, typical=typical, predicted=predicted)
+        gap = split_gap(
+            t_iter_n=means.t_iter,
+            t_iter_1=t_iter_1,
+            typical=typical,
+            transfer=transfers.mean_total,
+            predicted=predicted,
+        )
     batch = mean_of(window.num_samples_SR)
     return Assessment(
         first_step=int(window.steps_S[0]),
@@ -85,7 +89,7 @@ def assess(
         num_steps=window.num_steps,
         phases=means,
         ranks=tuple(_rank_figures(window, waits, i) for i in range(window.num_ranks)),
-        buckets=_bucket_figures(window, waits, transfer_B, num_workers),
+        buckets=_bucket_figures(window, waits, transfers.middle_B, num_workers),
         speedup=speed,
         gap=gap,
         steps_per_s=1.0 / means.t_iter if means.t_iter else None,
@@ -105,20 +109,32 @@ def _phase_means(window: Window, waits: Arrivals, chosen_R: NDArray[np.bool_]) -
     return PhaseMeans(exposed_transfer=transfer, exposed_wait=wait, **values)
 
 
-def _transfers(waits: Arrivals) -> Floats:
-    """Give a fast-quarter transfer time per bucket, shape [B]; NaN when never measured."""
-    is_finite = np.isfinite(waits.transfer_SB)
-    quantiles = [
-        np.quantile(column[ok], TRANSFER_QUANTILE) if ok.any() else np.nan
-        for column, ok in zip(waits.transfer_SB.T, is_finite.T, strict=True)
-    ]
-    return np.array(quantiles, dtype=np.float64)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Transfers:
+    """Quartiles over the steps of each bucket's transfer, seconds; NaN when never measured."""
+
+    low_B: Floats
+    middle_B: Floats
+    high_B: Floats
+    mean_total: float | None  # of a step
+
+
+def _transfers(waits: Arrivals) -> _Transfers:
+    columns = [column[np.isfinite(column)] for column in waits.transfer_SB.T]
+    quartiles_B3 = np.array(
+        [np.quantile(column, (0.25, 0.5, 0.75)) if column.size else (np.nan,) * 3 for column in columns]
+    ).reshape(-1, 3)
+    return _Transfers(
+        low_B=quartiles_B3[:, 0],
+        middle_B=quartiles_B3[:, 1],
+        high_B=quartiles_B3[:, 2],
+        mean_total=mean_of(waits.transfer_SB.sum(axis=1)) if columns else None,
+    )
 
 
 def _network(
-    given: Network | None, window: Window, transfer_B: Floats, num_workers: int, link_bytes_per_s: float | None
+    given: Network | None, nbytes_B: Floats, transfer_B: Floats, num_workers: int, link_bytes_per_s: float | None
 ) -> CostFit | None:
-    nbytes_B = window.bucket_nbytes_B
     if given is None:
         fitted = fit_cost(nbytes_B, transfer_B) if nbytes_B.size else None
         if fitted is not None or link_bytes_per_s is None or nbytes_B.size == 0:
@@ -126,6 +142,14 @@ def _network(
         ring = allreduce_cost(Algorithm.RING, num_workers, alpha=0.0, beta=1.0 / link_bytes_per_s)
         given = Network(cost=ring, source=NetworkSource.NOMINAL)
     return given_cost(given.cost, given.source, nbytes_B, transfer_B)
+
+
+def _spread(fit: CostFit, nbytes_B: Floats, transfers: _Transfers) -> tuple[Floats, Floats, Floats]:
+    """Give low, middle and high transfer times per bucket, seconds."""
+    middle_B = fit.times(nbytes_B)
+    if fit.source in (NetworkSource.LIVE_FIT, NetworkSource.LIVE_ONE_SIZE):
+        return transfers.low_B, middle_B, transfers.high_B
+    return middle_B / (1 + fit.relative_error), middle_B, middle_B * (1 + fit.relative_error)
 
 
 def _baseline(given: Baseline | None, typical: PhaseMeans) -> tuple[float | None, BaselineSource]:
@@ -140,21 +164,22 @@ def _baseline(given: Baseline | None, typical: PhaseMeans) -> tuple[float | None
 
 
 def _predict(
-    window: Window, is_typical_R: NDArray[np.bool_], fit: CostFit | None, num_workers: int
+    window: Window, is_typical_R: NDArray[np.bool_], fit: CostFit | None, transfers: _Transfers, num_workers: int
 ) -> Prediction | None:
     """Schedule the buckets as they became ready on the typical ranks over the network of the fit."""
     if num_workers == 1:
-        return Prediction(t_c=0.0, t_c_no=0.0)
+        return Prediction(t_c=0.0, t_c_no=0.0, t_c_no_low=0.0, t_c_no_high=0.0)
     if fit is None:
         return None
     since_SRB = window.bucket_ready_SRB - window.backward_start_SR[:, :, None]
     ready_B = mean_over(mean_over(since_SRB[:, is_typical_R], axis=1), axis=0)
-    backward_S = mean_over((window.backward_end_SR - window.backward_start_SR)[:, is_typical_R], axis=1)
-    backward = mean_of(backward_S)
+    backward = mean_of((window.backward_end_SR - window.backward_start_SR)[:, is_typical_R])
     if backward is None or not np.isfinite(ready_B).all():
         return None
-    schedule = wfbp_schedule(ready_B, fit.times(window.bucket_nbytes_B), backward)
-    return Prediction(t_c=schedule.t_c, t_c_no=schedule.t_c_no)
+    low, middle, high = (
+        wfbp_schedule(ready_B, times_B, backward) for times_B in _spread(fit, window.bucket_nbytes_B, transfers)
+    )
+    return Prediction(t_c=middle.t_c, t_c_no=middle.t_c_no, t_c_no_low=low.t_c_no, t_c_no_high=high.t_c_no)
 
 
 def _speedup(
@@ -173,12 +198,9 @@ def _speedup(
     if t_iter_1 is not None and means.t_iter is not None:
         measured = speedup(num_workers, t_iter_1, means.t_iter)
     if t_iter_1 is not None and predicted is not None:
-        error = fit.relative_error if fit is not None else 0.0
         expected, low, high = (
-            speedup(
-                num_workers, t_iter_1, _t_iter_predicted(typical, predicted.t_c_no, scale * predicted.t_c, t_iter_1)
-            )
-            for scale in (0.0, error, -error)
+            speedup(num_workers, t_iter_1, _t_iter_predicted(typical, exposed, t_iter_1))
+            for exposed in (predicted.t_c_no, predicted.t_c_no_high, predicted.t_c_no_low)
         )
     return SpeedUp(
         ideal=float(num_workers),
@@ -196,15 +218,14 @@ def _speedup(
     )
 
 
-def _t_iter_predicted(typical: PhaseMeans, t_c_no: float, extra: float, t_iter_1: float) -> float:
-    """(4) with the predicted exposed communication, `extra` seconds more of it; never below t_iter(1)."""
-    exposed = max(0.0, t_c_no + extra)
+def _t_iter_predicted(typical: PhaseMeans, t_c_no: float, t_iter_1: float) -> float:
+    """(4) with the predicted exposed communication; never below t_iter(1)."""
     t_iter = t_iter_wfbp(
         t_io=typical.t_io or 0.0,
         t_h2d=typical.t_h2d or 0.0,
         t_f=typical.t_f or 0.0,
         t_b=typical.t_b or 0.0,
-        t_c_no=exposed,
+        t_c_no=t_c_no,
         t_u=typical.t_u or 0.0,
     )
     return max(t_iter, t_iter_1)

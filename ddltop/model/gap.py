@@ -11,37 +11,45 @@ class Prediction:
 
     t_c: float
     t_c_no: float
+    t_c_no_low: float  # with the network at its fast quarter
+    t_c_no_high: float  # and at its slow quarter
 
 
 def split_gap(
-    *, t_iter_n: float, t_iter_1: float, typical: PhaseMeans, predicted: Prediction | None
+    *,
+    t_iter_n: float,
+    t_iter_1: float,
+    typical: PhaseMeans,
+    transfer: float | None,
+    predicted: Prediction | None,
 ) -> tuple[GapPart, ...]:
-    """Split t_iter(N) - t_iter(1), seconds; `typical` are the means of the typical ranks.
+    """Split t_iter(N) - t_iter(1), seconds.
+
+    `typical` are the means of the typical ranks, `transfer` the mean time a step's gradients need on the wire,
+    waits removed.
 
     All parts come, in GapKind order; UNEXPLAINED takes what no measurement names, so the sum is exact.
     """
     seconds = dict.fromkeys(GapKind, 0.0)
-    seconds |= _communication(typical, predicted)
+    seconds |= _communication(typical, transfer, predicted)
     seconds |= _input_and_computing(typical, t_iter_1)
     named = sum(seconds.values())
     seconds[GapKind.UNEXPLAINED] = t_iter_n - t_iter_1 - named
     return tuple(GapPart(part=kind, seconds=seconds[kind], share=seconds[kind] / t_iter_n) for kind in GapKind)
 
 
-def _communication(typical: PhaseMeans, predicted: Prediction | None) -> dict[GapKind, float]:
+def _communication(typical: PhaseMeans, transfer: float | None, predicted: Prediction | None) -> dict[GapKind, float]:
     """Split exposed communication: wait, what the model expects, slower transfer, lost overlap."""
     if typical.t_c_no is None:
         return {}
     wait = min(typical.exposed_wait or 0.0, typical.t_c_no)
-    transfer = typical.t_c_no - wait
+    exposed = typical.t_c_no - wait
     if predicted is None:
         return {GapKind.WAIT: wait}
-    expected = min(predicted.t_c_no, transfer)
-    excess = transfer - expected
-    # Communication that took longer than predicted in all can explain no more than that of the excess.
-    slower = 0.0
-    if typical.t_c is not None and typical.exposed_wait is not None:
-        slower = min(excess, max(0.0, typical.t_c - wait - predicted.t_c))
+    expected = min(predicted.t_c_no, exposed)
+    excess = exposed - expected
+    # Gradients that took longer on the wire than predicted explain so much of the excess, and no more.
+    slower = min(excess, max(0.0, transfer - predicted.t_c)) if transfer is not None else 0.0
     return {
         GapKind.WAIT: wait,
         GapKind.PREDICTED_COMM: expected,
