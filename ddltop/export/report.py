@@ -64,6 +64,7 @@ def _phases(snapshot: Snapshot, assessment: Assessment | None) -> dict[str, Any]
     lines = {line.rank: line for line in snapshot.ranks}
     return {
         **_means(assessment.phases),
+        "typical_rank": _means(assessment.typical),
         "per_rank": [_rank(figures, lines.get(figures.rank)) for figures in assessment.ranks],
     }
 

@@ -88,6 +88,7 @@ def assess(
         last_step=int(window.steps_S[-1]),
         num_steps=window.num_steps,
         phases=means,
+        typical=typical,
         ranks=tuple(_rank_figures(window, waits, i) for i in range(window.num_ranks)),
         buckets=_bucket_figures(window, waits, transfers.middle_B, num_workers),
         speedup=speed,

@@ -118,6 +118,7 @@ class Assessment:
     last_step: int
     num_steps: int
     phases: PhaseMeans  # mean over ranks
+    typical: PhaseMeans  # mean over the typical ranks, whose view the gap takes
     ranks: tuple[RankFigures, ...]  # by rank number
     buckets: tuple[BucketFigures, ...]  # launch order
     speedup: SpeedUp

@@ -1,0 +1,107 @@
+"""The parts of a step as pictures show them: one meaning, one word, one glyph, one colour role, everywhere."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ddltop.model.assessment import GapKind, PhaseMeans
+
+
+class Role(StrEnum):
+    """What a colour or a glyph means."""
+
+    INPUT = "input"
+    COMPUTE = "compute"
+    BACKWARD = "backward"
+    HIDDEN = "hidden"
+    WAIT = "wait"
+    TRANSFER = "transfer"
+    UPDATE = "update"
+    REST = "rest"
+
+
+GLYPHS: dict[Role, str] = {
+    Role.INPUT: "▚",
+    Role.COMPUTE: "█",
+    Role.BACKWARD: "█",
+    Role.HIDDEN: "▓",
+    Role.WAIT: "░",
+    Role.TRANSFER: "▒",
+    Role.UPDATE: "▄",
+    Role.REST: "·",
+}
+
+ASCII_GLYPHS: dict[Role, str] = {
+    Role.INPUT: "i",
+    Role.COMPUTE: "#",
+    Role.BACKWARD: "B",
+    Role.HIDDEN: "%",
+    Role.WAIT: ".",
+    Role.TRANSFER: "=",
+    Role.UPDATE: "u",
+    Role.REST: "-",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a step, seconds."""
+
+    role: Role
+    label: str
+    seconds: float
+
+
+def step_parts(means: PhaseMeans) -> tuple[Part, ...]:
+    """Cut a step into parts that add up to t_iter, in the order in which they happen; unmeasured parts are left out.
+
+    Hidden communication runs beside backward, so it is shown as the part of backward that carries it.
+    """
+    backward, hidden = means.t_b, means.hidden_comm
+    carried = min(hidden, backward) if hidden is not None and backward is not None else None
+    plain = backward - carried if backward is not None and carried is not None else backward
+    exposed_known = means.exposed_wait is not None
+    candidates = (
+        (Role.INPUT, "input", _sum(means.t_io, means.t_h2d)),
+        (Role.COMPUTE, "forward", means.t_f),
+        (Role.BACKWARD, "backward", plain),
+        (Role.HIDDEN, "+hidden comm", carried),
+        (Role.WAIT, "wait", means.exposed_wait),
+        (Role.TRANSFER, "transfer", means.exposed_transfer if exposed_known else means.t_c_no),
+        (Role.UPDATE, "update", means.t_u),
+        (Role.REST, "rest", means.rest),
+    )
+    return tuple(
+        Part(role=role, label=label, seconds=max(0.0, seconds))
+        for role, label, seconds in candidates
+        if seconds is not None
+    )
+
+
+GAP_ROLES: dict[GapKind, Role] = {
+    GapKind.PREDICTED_COMM: Role.TRANSFER,
+    GapKind.SLOWER_TRANSFER: Role.TRANSFER,
+    GapKind.WAIT: Role.WAIT,
+    GapKind.LOST_OVERLAP: Role.TRANSFER,
+    GapKind.INPUT: Role.INPUT,
+    GapKind.H2D: Role.INPUT,
+    GapKind.SLOWER_COMPUTE: Role.COMPUTE,
+    GapKind.UPDATE: Role.UPDATE,
+    GapKind.UNEXPLAINED: Role.REST,
+}
+
+GAP_LABELS: dict[GapKind, str] = {
+    GapKind.PREDICTED_COMM: "unavoidable transfer",
+    GapKind.SLOWER_TRANSFER: "slower transfer",
+    GapKind.WAIT: "wait for late ranks",
+    GapKind.LOST_OVERLAP: "lost overlap",
+    GapKind.INPUT: "input",
+    GapKind.H2D: "host to device",
+    GapKind.SLOWER_COMPUTE: "slower computing",
+    GapKind.UPDATE: "update",
+    GapKind.UNEXPLAINED: "unexplained",
+}
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    known = [value for value in (first, second) if value is not None]
+    return sum(known) if known else None
