@@ -85,16 +85,7 @@ class _DelayBackward(torch.autograd.Function):
         return gradients[0], None
 
 
-class FaultyModel(nn.Module):
-    """A model whose passes can be delayed; backward before its first gradient, so that all buckets are late."""
-
-    def __init__(self, model: nn.Module, faults: Faults) -> None:
-        super().__init__()
-        self.model = model
-        self._faults = faults
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Run the model, delayed as the faults want it."""
-        self._faults.strike("forward-delay")
-        output: Tensor = _DelayBackward.apply(self.model(x), self._faults)
-        return output
+def inject(model: nn.Module, faults: Faults) -> None:
+    """Delay the passes of a model; backward before its first gradient, so that all buckets are late."""
+    model.register_forward_pre_hook(lambda _module, _args: faults.strike("forward-delay"))
+    model.register_forward_hook(lambda _module, _args, output: _DelayBackward.apply(output, faults))

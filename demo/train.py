@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from faults import Faults, FaultyModel, parse_fault
+from faults import Faults, inject, parse_fault
 from networks import DEFAULTS, NETWORKS, TINY_FEATURES
 from synthetic import NUM_CLASSES, Collate, SyntheticImages
 from torch import Tensor, nn
@@ -135,7 +135,8 @@ def train(options: argparse.Namespace) -> float:
     rank = dist.get_rank()
     torch.manual_seed(options.seed)
     faults = Faults(options.fault, rank)
-    model = FaultyModel(NETWORKS[options.model](NUM_CLASSES), faults)
+    model = NETWORKS[options.model](NUM_CLASSES)
+    inject(model, faults)
     ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=options.lr, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
