@@ -1,0 +1,199 @@
+"""The Textual app around the pure pictures: a thread polls the source, keys change the view, one widget draws."""
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from rich.console import Group
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widget import Widget
+
+from ddltop.collector.snapshot import Snapshot
+from ddltop.errors import DdltopError
+from ddltop.sources.source import Source, SourceMode
+from ddltop.tui.keys import KEYS
+from ddltop.tui.look import Look, background, make_look
+from ddltop.tui.overview import draw
+from ddltop.tui.view import Page, Sort, View
+
+INTERVALS_S = (0.5, 1.0, 2.0, 5.0)
+CLOCK_S = 0.5
+
+
+class Picture(Widget):
+    """The whole screen; draws the app's view."""
+
+    DEFAULT_CSS = "Picture { width: 100%; height: 100%; }"
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self.look = look
+        self.view = View(snapshot=None)
+
+    def render(self) -> Group:
+        """Draw the view at the present size."""
+        width, height = self.size
+        return Group(*draw(self.view, width, height, self.look))
+
+
+class DdltopApp(App[int]):
+    """Show one source."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = "Screen { layout: vertical; }"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(key.keys, key.action, key.help, show=False) for key in KEYS]
+
+    class Arrived(Message):
+        """A snapshot came from the source."""
+
+        def __init__(self, snapshot: Snapshot) -> None:
+            super().__init__()
+            self.snapshot = snapshot
+
+    class Failed(Message):
+        """The source cannot go on."""
+
+        def __init__(self, error: DdltopError) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        theme: str = "dark",
+        ascii_only: bool = False,
+        colour: bool = True,
+        refresh_s: float = INTERVALS_S[0],
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._background = background(theme)
+        self._picture = Picture(make_look(theme, colour=colour, ascii_only=ascii_only))
+        self._picture.view = View(snapshot=None, is_replay=source.mode is SourceMode.REPLAY, refresh_s=refresh_s)
+        self._arrived_at = time.monotonic()
+        self._leaving = threading.Event()
+        self._going = threading.Event()
+        self._going.set()
+        self._poller = threading.Thread(target=self._poll, name="ddltop-viewer", daemon=True)
+
+    @property
+    def view(self) -> View:
+        """What is shown."""
+        return self._picture.view
+
+    def compose(self) -> ComposeResult:
+        """One widget fills the screen."""
+        yield self._picture
+
+    def on_mount(self) -> None:
+        """Start polling."""
+        self.screen.styles.background = self._background
+        self.set_interval(CLOCK_S, self._show_age)
+        self._poller.start()
+
+    def on_unmount(self) -> None:
+        """Stop polling and wait for the thread: the source is closed next."""
+        self._leaving.set()
+        self._going.set()
+        if self._poller.is_alive():
+            self._poller.join(5.0)
+
+    def _poll(self) -> None:
+        """Run in a thread of its own: the source may block up to a second."""
+        while not self._leaving.is_set():
+            begun = time.monotonic()
+            try:
+                snapshot = self._source.poll(1.0)
+            except DdltopError as error:
+                self.post_message(self.Failed(error))
+                return
+            if snapshot is not None:
+                self.post_message(self.Arrived(snapshot))
+            self._leaving.wait(max(0.0, self._picture.view.refresh_s - (time.monotonic() - begun)))
+            self._going.wait()
+
+    def on_ddltop_app_arrived(self, message: Arrived) -> None:
+        """Show a new snapshot, unless paused."""
+        self._arrived_at = time.monotonic()
+        if not self.view.is_paused:
+            self._change(snapshot=message.snapshot, age_s=0.0)
+
+    def on_ddltop_app_failed(self, message: Failed) -> None:
+        """Say what went wrong in the footer; what was seen stays."""
+        self._change(message=message.error.message)
+
+    def _show_age(self) -> None:
+        if self.view.snapshot is not None:
+            self._change(age_s=time.monotonic() - self._arrived_at)
+
+    def _change(self, **changes: object) -> None:
+        self._picture.view = replace(self._picture.view, **changes)  # type: ignore[arg-type]
+        self._picture.refresh()
+
+    def action_leave(self) -> None:
+        """Leave with exit code 0."""
+        self.exit(0)
+
+    def action_show_help(self) -> None:
+        """Show the help, or go back."""
+        self._turn_to(Page.HELP)
+
+    def action_show_findings(self) -> None:
+        """Show all findings, or go back."""
+        self._turn_to(Page.FINDINGS)
+
+    def action_to_overview(self) -> None:
+        """Go back to the overview."""
+        self._change(page=Page.OVERVIEW, scroll=0)
+
+    def _turn_to(self, page: Page) -> None:
+        self._change(page=Page.OVERVIEW if self.view.page is page else page, scroll=0)
+
+    def action_pause(self) -> None:
+        """Hold the picture (and a replay), or go on."""
+        is_paused = not self.view.is_paused
+        if is_paused and self.view.is_replay:
+            self._going.clear()
+        else:
+            self._going.set()
+        self._change(is_paused=is_paused)
+
+    def action_sort(self) -> None:
+        """Take the next order of ranks."""
+        orders = list(Sort)
+        self._change(sort=orders[(orders.index(self.view.sort) + 1) % len(orders)], scroll=0)
+
+    def action_scroll(self, lines: int) -> None:
+        """Scroll the ranks or the page."""
+        self._change(scroll=max(0, self.view.scroll + lines))
+
+    def action_interval(self) -> None:
+        """Take the next refresh interval."""
+        later = [s for s in INTERVALS_S if s > self.view.refresh_s]
+        self._change(refresh_s=later[0] if later else INTERVALS_S[0])
+
+    def action_export(self) -> None:
+        """Save the screen as SVG and text in the current directory."""
+        stem = Path(f"ddltop-{time.strftime('%Y%m%d-%H%M%S')}")
+        width, height = self._picture.size
+        try:
+            stem.with_suffix(".svg").write_text(self.export_screenshot(title="ddltop"))
+            text = "\n".join(line.plain.rstrip() for line in draw(self.view, width, height, self._picture.look))
+            stem.with_suffix(".txt").write_text(text + "\n")
+        except OSError as error:
+            self._change(message=f"not saved: {error.strerror}")
+            return
+        self._change(message=f"saved {stem}.svg and .txt")
+
+
+def run(source: Source, *, theme: str, ascii_only: bool, colour: bool) -> int:
+    """Show a source until the user leaves; give the exit code."""
+    app = DdltopApp(source, theme=theme, ascii_only=ascii_only, colour=colour)
+    # No mouse: the terminal's own selection keeps working, which people paste from.
+    code = app.run(mouse=False)
+    return code if code is not None else (app.return_code or 0)

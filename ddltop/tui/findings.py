@@ -1,0 +1,84 @@
+"""What is wrong, who, why and what to do next."""
+
+from rich.text import Text
+
+from ddltop.collector.snapshot import Snapshot
+from ddltop.diagnose.finding import Finding, Severity
+from ddltop.presentation.words import plain
+from ddltop.tui.canvas import heading, line, wrap_words
+from ddltop.tui.look import Look
+from ddltop.units import format_number, format_share, format_time
+
+INDENT = 4
+
+
+def finding_lines(snapshot: Snapshot, width: int, look: Look, max_lines: int) -> list[Text]:
+    """Draw as many active findings as fit, the gravest first, each whole; the rest as a count."""
+    active = [finding for finding in snapshot.findings if finding.is_active]
+    if not active:
+        return [line(heading("FINDINGS", look), ("none: nothing stands out", look.dim))]
+    lines = [line(heading("FINDINGS", look))]
+    num_drawn = 0
+    for finding in active:
+        block = _block(finding, snapshot, width, look)
+        if len(lines) + len(block) > max_lines and num_drawn:
+            break
+        lines += block
+        num_drawn += 1
+    if num_drawn < len(active):
+        lines[0].append(f"{len(active) - num_drawn} more: d", look.dim)
+    return lines[: max(1, max_lines)]
+
+
+def _block(finding: Finding, snapshot: Snapshot, width: int, look: Look) -> list[Text]:
+    return [
+        _head(finding, snapshot, width, look),
+        *wrap_words(plain(finding.why), width, look.text, line((" " * INDENT, "none")), INDENT),
+        *wrap_words(plain(finding.next_step), width, look.text, _arrow(look), INDENT + 3),
+    ]
+
+
+def _head(finding: Finding, snapshot: Snapshot, width: int, look: Look) -> Text:
+    style = {Severity.INFO: look.good, Severity.WARNING: look.warn, Severity.CRITICAL: look.accent}[finding.severity]
+    if not finding.is_active:
+        style = look.dim
+    mark = {Severity.INFO: look.pick("·", "-"), Severity.WARNING: "!", Severity.CRITICAL: "!!"}[finding.severity]
+    when = (
+        f"since step {finding.first_step:,}"
+        if finding.is_active
+        else f"steps {finding.first_step:,}-{finding.last_step:,}"
+    )
+    left = line((f" {mark:<2} ", style), (finding.code.value, style), (f"  {_who(finding, snapshot)}", look.number))
+    left.append(f"  {format_share(finding.share_of_time)} of time, {when}", look.dim)
+    left.truncate(width, overflow="crop")
+    return left
+
+
+def _who(finding: Finding, snapshot: Snapshot) -> str:
+    labels = {rank.rank: plain(rank.label) for rank in snapshot.ranks}
+    return ", ".join(labels.get(rank, f"r{rank}") for rank in finding.ranks)
+
+
+def _arrow(look: Look) -> Text:
+    return line((" " * INDENT, "none"), (look.pick("→  ", "-> "), look.marker))
+
+
+def findings_page(snapshot: Snapshot, width: int, look: Look) -> list[Text]:
+    """Draw all findings, past ones too, with their evidence."""
+    if not snapshot.findings:
+        return [line(heading("FINDINGS", look), ("none so far", look.dim))]
+    lines = [line(heading("FINDINGS", look))]
+    for finding in snapshot.findings:
+        lines.append(line())
+        lines += _block(finding, snapshot, width, look)
+        evidence = "   ".join(f"{name} {_figure(name, value)}" for name, value in finding.evidence.items())
+        lines += wrap_words(evidence, width, look.dim, line((" " * INDENT, "none")), INDENT)
+    return lines
+
+
+def _figure(name: str, value: float) -> str:
+    if name.endswith("_s"):
+        return format_time(value)
+    if name.endswith("_share"):
+        return format_share(value)
+    return format_number(value)
