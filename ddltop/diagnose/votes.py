@@ -9,6 +9,7 @@ import numpy as np
 
 from ddltop.diagnose.evidence import Evidence
 from ddltop.diagnose.policy import Policy
+from ddltop.model.assessment import GapKind
 from ddltop.model.averages import mean_over
 from ddltop.model.window import Floats
 from ddltop.wire.phases import Phase
@@ -25,7 +26,7 @@ class Straggler:
     votes: float  # share of the steps in which it was last, and late enough to matter
     lateness_s: float  # median over the steps
     excess_s: float  # of `phase` over the other ranks, median over the steps
-    wait_share: float  # of t_iter that the other ranks spend waiting
+    cost_share: float  # of t_iter that the others lose to it
 
 
 def is_decidable(evidence: Evidence, policy: Policy) -> bool:
@@ -58,7 +59,7 @@ def find_straggler(evidence: Evidence, policy: Policy) -> Straggler | None:
         votes=votes,
         lateness_s=lateness,
         excess_s=excess[phase],
-        wait_share=_wait_share(evidence, index),
+        cost_share=_cost_share(evidence, index),
     )
 
 
@@ -72,8 +73,11 @@ def _excess(phase_SR: Floats, index: int) -> float:
     return float(np.median(known)) if known.size else 0.0
 
 
-def _wait_share(evidence: Evidence, index: int) -> float:
-    """Give the share of t_iter that the other ranks wait, exposed, at the all-reduces."""
+def _cost_share(evidence: Evidence, index: int) -> float:
+    """Give the share of t_iter lost to late ranks: the gap's own figure, else the exposed waits of the others."""
+    for part in evidence.assessment.gap:
+        if part.part is GapKind.WAIT:
+            return part.share
     waits_SR = np.delete(evidence.arrivals.exposed_wait_SR, index, axis=1)
     t_iter_SR = np.delete(evidence.window.phase_SR(Phase.T_ITER), index, axis=1)
     known_SR = np.isfinite(waits_SR) & np.isfinite(t_iter_SR)

@@ -21,7 +21,7 @@ from ddltop.model.assessment import (
 )
 from ddltop.model.averages import mean_of, mean_over
 from ddltop.model.fit import CostFit, fit_cost, given_cost
-from ddltop.model.gap import Prediction, split_gap
+from ddltop.model.gap import Prediction, Wire, split_gap
 from ddltop.model.iteration import t_iter_wfbp
 from ddltop.model.overlap import wfbp_schedule
 from ddltop.model.speedup import deviation, scaling_efficiency, speedup
@@ -79,7 +79,7 @@ def assess(
             t_iter_n=means.t_iter,
             t_iter_1=t_iter_1,
             typical=typical,
-            transfer=transfers.mean_total,
+            on_the_wire=_wire(waits, is_typical_R),
             predicted=predicted,
         )
     batch = mean_of(window.num_samples_SR)
@@ -117,7 +117,6 @@ class _Transfers:
     low_B: Floats
     middle_B: Floats
     high_B: Floats
-    mean_total: float | None  # of a step
 
 
 def _transfers(waits: Arrivals) -> _Transfers:
@@ -129,8 +128,15 @@ def _transfers(waits: Arrivals) -> _Transfers:
         low_B=quartiles_B3[:, 0],
         middle_B=quartiles_B3[:, 1],
         high_B=quartiles_B3[:, 2],
-        mean_total=mean_of(waits.transfer_SB.sum(axis=1)) if columns else None,
     )
+
+
+def _wire(waits: Arrivals, is_typical_R: NDArray[np.bool_]) -> Wire | None:
+    if waits.transfer_SB.shape[1] == 0:
+        return None
+    transfer = mean_of(waits.transfer_SB.sum(axis=1))
+    wait = mean_of(waits.wait_SRB[:, is_typical_R].sum(axis=2))
+    return Wire(transfer=transfer, wait=wait) if transfer is not None and wait is not None else None
 
 
 def _network(

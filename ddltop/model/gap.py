@@ -15,30 +15,35 @@ class Prediction:
     t_c_no_high: float  # and at its slow quarter
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """What a step's all-reduces do in all, hidden or not, mean seconds."""
+
+    transfer: float
+    wait: float  # of the typical ranks
+
+
 def split_gap(
     *,
     t_iter_n: float,
     t_iter_1: float,
     typical: PhaseMeans,
-    transfer: float | None,
+    on_the_wire: Wire | None,
     predicted: Prediction | None,
 ) -> tuple[GapPart, ...]:
-    """Split t_iter(N) - t_iter(1), seconds.
-
-    `typical` are the means of the typical ranks, `transfer` the mean time a step's gradients need on the wire,
-    waits removed.
+    """Split t_iter(N) - t_iter(1), seconds; `typical` are the means of the typical ranks.
 
     All parts come, in GapKind order; UNEXPLAINED takes what no measurement names, so the sum is exact.
     """
     seconds = dict.fromkeys(GapKind, 0.0)
-    seconds |= _communication(typical, transfer, predicted)
+    seconds |= _communication(typical, on_the_wire, predicted)
     seconds |= _input_and_computing(typical, t_iter_1)
     named = sum(seconds.values())
     seconds[GapKind.UNEXPLAINED] = t_iter_n - t_iter_1 - named
     return tuple(GapPart(part=kind, seconds=seconds[kind], share=seconds[kind] / t_iter_n) for kind in GapKind)
 
 
-def _communication(typical: PhaseMeans, transfer: float | None, predicted: Prediction | None) -> dict[GapKind, float]:
+def _communication(typical: PhaseMeans, on_the_wire: Wire | None, predicted: Prediction | None) -> dict[GapKind, float]:
     """Split exposed communication: wait, what the model expects, slower transfer, lost overlap."""
     if typical.t_c_no is None:
         return {}
@@ -48,13 +53,17 @@ def _communication(typical: PhaseMeans, transfer: float | None, predicted: Predi
         return {GapKind.WAIT: wait}
     expected = min(predicted.t_c_no, exposed)
     excess = exposed - expected
-    # Gradients that took longer on the wire than predicted explain so much of the excess, and no more.
-    slower = min(excess, max(0.0, transfer - predicted.t_c)) if transfer is not None else 0.0
+    slower = pushed_out = 0.0
+    if on_the_wire is not None:
+        # Gradients that took longer on the wire than predicted explain so much of the excess, and no more.
+        slower = min(excess, max(0.0, on_the_wire.transfer - predicted.t_c))
+        # A wait behind backward costs nothing itself, but delays every later bucket by as much.
+        pushed_out = min(excess - slower, max(0.0, on_the_wire.wait - wait))
     return {
-        GapKind.WAIT: wait,
+        GapKind.WAIT: wait + pushed_out,
         GapKind.PREDICTED_COMM: expected,
         GapKind.SLOWER_TRANSFER: slower,
-        GapKind.LOST_OVERLAP: excess - slower,
+        GapKind.LOST_OVERLAP: excess - slower - pushed_out,
     }
 
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from rich.console import Group
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
 from textual.widget import Widget
 
 from ddltop.collector.snapshot import Snapshot
@@ -29,15 +31,34 @@ class Picture(Widget):
 
     DEFAULT_CSS = "Picture { width: 100%; height: 100%; }"
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Look, view: View) -> None:
         super().__init__()
         self.look = look
-        self.view = View(snapshot=None)
+        self.view = view
+        self._lines: list[Text] = []
 
-    def render(self) -> Group:
-        """Draw the view at the present size."""
-        width, height = self.size
-        return Group(*draw(self.view, width, height, self.look))
+    def show(self, view: View) -> None:
+        """Draw another view; only the lines that differ are painted, a slow line carries no more."""
+        self.view = view
+        before, self._lines = self._lines, draw(view, *self.size, self.look)
+        changed = [
+            Region(0, y, self.size.width, 1)
+            for y, text in enumerate(self._lines)
+            if y >= len(before) or text != before[y] or text.spans != before[y].spans
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def on_resize(self) -> None:
+        """Draw at the new size."""
+        self._lines = draw(self.view, *self.size, self.look)
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Give line `y` as a strip (Textual's line API)."""
+        if y >= len(self._lines):
+            return Strip.blank(self.size.width)
+        return Strip(list(self._lines[y].render(self.app.console)), self.size.width)
 
 
 class DdltopApp(App[int]):
@@ -73,8 +94,8 @@ class DdltopApp(App[int]):
         super().__init__()
         self._source = source
         self._background = background(theme)
-        self._picture = Picture(make_look(theme, colour=colour, ascii_only=ascii_only))
-        self._picture.view = View(snapshot=None, is_replay=source.mode is SourceMode.REPLAY, refresh_s=refresh_s)
+        view = View(snapshot=None, is_replay=source.mode is SourceMode.REPLAY, refresh_s=refresh_s)
+        self._picture = Picture(make_look(theme, colour=colour, ascii_only=ascii_only), view)
         self._arrived_at = time.monotonic()
         self._leaving = threading.Event()
         self._going = threading.Event()
@@ -132,8 +153,7 @@ class DdltopApp(App[int]):
             self._change(age_s=time.monotonic() - self._arrived_at)
 
     def _change(self, **changes: object) -> None:
-        self._picture.view = replace(self._picture.view, **changes)  # type: ignore[arg-type]
-        self._picture.refresh()
+        self._picture.show(replace(self._picture.view, **changes))  # type: ignore[arg-type]
 
     def action_leave(self) -> None:
         """Leave with exit code 0."""

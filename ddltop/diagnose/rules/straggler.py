@@ -35,10 +35,10 @@ def _draft(evidence: Evidence, straggler: Straggler, phase: Phase) -> Draft:
     node = evidence.rank_nodes.get(straggler.rank, "?")
     return Draft(
         code=CODES[phase],
-        severity=Severity.CRITICAL if straggler.wait_share >= CRITICAL_RATIO else Severity.WARNING,
+        severity=Severity.CRITICAL if straggler.cost_share >= CRITICAL_RATIO else Severity.WARNING,
         ranks=(straggler.rank,),
         nodes=(node,),
-        share_of_time=straggler.wait_share,
+        share_of_time=straggler.cost_share,
         evidence={
             "last_share": straggler.votes,
             "lateness_s": straggler.lateness_s,
