@@ -81,7 +81,7 @@ def format_speedup(value: float | None) -> str:
     """Write a speed-up: 5.20x."""
     if value is None or not math.isfinite(value):
         return NOT_MEASURED
-    return f"{value:.2f}x" if value < 100 else f"{value:.0f}x"
+    return f"{value:.2f}x" if value < 9.995 else f"{value:.1f}x" if value < 99.95 else f"{value:.0f}x"
 
 
 def format_share(ratio: float | None) -> str:

@@ -1,11 +1,13 @@
 """`ddltop demo`: a real two-rank training, or simulated ranks, on the real screen."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ddltop.cli.viewing import FIRST_STEPS_LIMIT_S, add_viewing_options, await_steps, is_ascii, print_snapshot, show
@@ -61,6 +63,7 @@ def run(options: Namespace) -> int:
         process = subprocess.Popen(
             words, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
+    _leave_on_hangup()
     try:
         if has_screen:
             return _watch(launch, options)
@@ -68,6 +71,16 @@ def run(options: Namespace) -> int:
     finally:
         _end(process)
         finish_run(launch, process.returncode if process.returncode is not None else -1)
+
+
+def _leave_on_hangup() -> None:
+    """Make a closed terminal or a SIGTERM end the training too: it runs in a session of its own."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, leave)
 
 
 def _watch(launch: "Launch", options: Namespace) -> int:

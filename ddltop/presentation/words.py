@@ -45,7 +45,7 @@ def verdict_of(speedup: SpeedUp) -> str:
     percent = abs(speedup.deviation) * 100
     if percent < ON_PREDICTION * 100:
         return "as predicted"
-    return f"{percent:.0f} % {'below' if speedup.deviation < 0 else 'above'} it"
+    return f"{percent:.0f} % {'below' if speedup.deviation < 0 else 'above'}"
 
 
 def predicted_of(speedup: SpeedUp) -> str:

@@ -5,13 +5,14 @@ import math
 from rich.text import Text
 
 from ddltop.collector.snapshot import History
-from ddltop.presentation.bars import downsample
+from ddltop.presentation.bars import downsample, sparkline
 from ddltop.presentation.parts import Role
-from ddltop.tui.canvas import line
+from ddltop.tui.canvas import heading, line
 from ddltop.tui.look import Look
 from ddltop.units import format_ms
 
 AXIS_WIDTH = 9
+INDENT = 12
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
@@ -41,6 +42,23 @@ def history_chart(history: History, width: int, height: int, look: Look) -> list
     gap = max(1, len(t_iter) - len(first) - len(last))
     lines.append(line((" " * AXIS_WIDTH + first + " " * gap + last, look.dim)))
     return lines
+
+
+def history_line(history: History, width: int, look: Look) -> list[Text]:
+    """Draw t_iter over the recent steps as one line, from zero, with its largest value."""
+    room = width - INDENT - 24
+    finite = [value for value in history.t_iter if math.isfinite(value)]
+    if room < 8 or not finite:
+        return []
+    top = max(finite)
+    spark = sparkline(history.t_iter, min(room, len(history.t_iter)), top, ascii_only=look.ascii_only)
+    return [
+        line(
+            heading("STEPS", look),
+            (spark, look.roles[Role.COMPUTE]),
+            (f"  {len(history.steps)} steps, max {format_ms(top)} ms", look.dim),
+        )
+    ]
 
 
 def _cell(total: float, below: float, row: int, rows: int, top: float, look: Look) -> tuple[str, str]:

@@ -8,11 +8,11 @@ from ddltop.tui.keys import KEYS
 from ddltop.tui.look import Look
 
 ABOUT = (
-    "SPEED-UP: measured against what the model predicts for this network, and N times one worker.",
-    "STEP: where the typical rank's step goes; hidden comm runs beside backward and costs nothing.",
-    "OVER IDEAL: why a step takes longer than one worker alone would need; the parts add up.",
-    "FINDINGS: what stands out, which rank or node, why, and what to do next.",
-    "RANK: late is how much later than the first one a rank enters the all-reduce.",
+    "SPEED-UP: measured; what the model predicts for this network; N x",
+    "STEP: where the typical rank's step goes; hidden comm costs nothing",
+    "OVER IDEAL: why a step is longer than one worker's; parts add up",
+    "FINDINGS: what stands out, who, why, and what to do next",
+    "RANK: late: how much later than the first it joins the all-reduce",
 )
 _ROLES = (
     (Role.INPUT, "input"),

@@ -4,7 +4,7 @@ from rich.text import Text
 
 from ddltop.collector.snapshot import Snapshot
 from ddltop.tui.canvas import beside, fit, line
-from ddltop.tui.chart import history_chart
+from ddltop.tui.chart import history_chart, history_line
 from ddltop.tui.findings import finding_lines, findings_page
 from ddltop.tui.header import footer, header
 from ddltop.tui.help import help_page
@@ -59,6 +59,8 @@ def _overview(view: View, width: int, height: int, look: Look) -> list[Text]:
     top += [line()] * gap + step_lines(snapshot.assessment, left_width, look)
     top += [line()] * (gap if is_tall else 0)
     top += gap_lines(snapshot.assessment, left_width, look, 9 if is_tall else 2 if height >= 18 else 1)
+    if width < WIDE and height >= 14:
+        top += history_line(snapshot.history, width, look)
     if width >= WIDE:
         chart = history_chart(snapshot.history, width - left_width - 2, len(top), look)
         top = beside(top, chart, left_width + 2, width - left_width - 2)
@@ -69,7 +71,11 @@ def _overview(view: View, width: int, height: int, look: Look) -> list[Text]:
     room -= len(findings) + gap + nodes_room
     ranks = rank_lines(view, width, look, max(2, min(room, len(snapshot.ranks) + 1)))
     room -= len(ranks)
-    nodes = node_lines(snapshot, width, look, nodes_room + max(0, room))
+    nodes = node_lines(snapshot, width, look, nodes_room + min(max(0, room), 4 * len(snapshot.nodes)))
+    room -= max(0, len(nodes) - nodes_room)
+    chart = history_chart(snapshot.history, width, min(room - gap, 12), look) if width < WIDE and room > 5 else []
+    if chart:
+        nodes += [line()] * gap + chart
     return [*top, *[line()] * gap, *findings, *[line()] * gap, *ranks, *nodes]
 
 

@@ -15,7 +15,7 @@ from ddltop.wire.messages import GpuSample
 LABEL_WIDTH = 15
 HISTORY_STEPS = 60
 _COLUMNS = ("late", "io", "fwd", "bwd", "wait", "xfer", "upd")
-_CELL = 7
+_CELL = 6
 # The scale of the sparklines is never finer than this: noise must look like noise.
 MIN_TOP_S = 5e-3
 
