@@ -23,7 +23,7 @@ class Sensors:
         gpus, gpu_status = self._gpus.sample()
         return NodeSample(
             at_us=time.time_ns() // 1000,
-            host=self._host.sample(now_s, rank_pids),
+            host=self._host.sample(rank_pids),
             nics=self._nics.sample(now_s),
             gpus=gpus,
             gpu_status=gpu_status,

@@ -27,6 +27,8 @@ MAX_UNSENT = 2400  # batches: 10 minutes of an absent agent, about 5 MB
 AGENT_GRACE_S = 5.0  # an agent needs about 1 s to start here
 MAX_AGENT_LAUNCHES = 20
 EXIT_LIMIT_S = 0.5
+# A training shorter than its agent's start would leave nothing behind: then, and only then, exit waits for it.
+FIRST_CONTACT_LIMIT_S = 2.5
 
 
 class Sender:
@@ -44,6 +46,7 @@ class Sender:
         self._num_dropped_steps = 0
         self._num_steps = 0
         self._num_launches = 0
+        self._has_contact = False
         self._refused_since: float | None = None
         self._cpu_begin_ns = 0
         self._wall_minus_perf_ns = time.time_ns() - time.perf_counter_ns()
@@ -54,9 +57,9 @@ class Sender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what is left and end; waits at most 0.5 s."""
+        """Send what is left and end; waits at most 0.5 s, 2.5 s when no agent has answered yet."""
         self._stop.set()
-        self._thread.join(EXIT_LIMIT_S)
+        self._thread.join(EXIT_LIMIT_S if self._has_contact else FIRST_CONTACT_LIMIT_S + EXIT_LIMIT_S)
 
     def _run(self) -> None:
         try:
@@ -88,7 +91,12 @@ class Sender:
             self._stop.wait(PERIOD_S)
         self._gather(self._drain_stream() + list(self._assembler.finish()))
         self._unsent.append((0, encode(RankBye(epoch=self._hello.epoch, rank=self._hello.rank))))
+        deadline = time.monotonic() + (0.0 if self._has_contact else FIRST_CONTACT_LIMIT_S)
         self._flush(socket, time.monotonic())
+        while self._unsent and time.monotonic() < deadline:
+            time.sleep(0.02)
+            if self._has_contact or self._offer(socket, encode(self._hello)):
+                self._flush(socket, time.monotonic())
         socket.close()
         context.term()
 
@@ -138,6 +146,7 @@ class Sender:
             socket.send(frame, zmq.NOBLOCK)
         except zmq.Again:
             return False
+        self._has_contact = True
         return True
 
     def _launch_agent(self) -> None:

@@ -19,6 +19,8 @@ from ddltop.wire.environment import ENV_RUN_DIR
 
 # sockaddr_un.sun_path holds 108 bytes with its end mark (Linux, unix(7)).
 MAX_SOCKET_PATH = 107
+# A run's id has at most 40 characters, an agent's socket 19, and there are two slashes.
+LONGEST_IN_ROOT = 61
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,10 +108,13 @@ def runs_root(environ: Mapping[str, str] | None = None) -> Path:
     if runtime and Path(runtime).is_dir() and Path(runtime).stat().st_uid == os.getuid():
         return private_directory(Path(runtime) / "ddltop")
     try:
-        return private_directory(Path.home() / ".ddltop" / "run")
+        home = Path.home() / ".ddltop" / "run"
+        if len(os.fsencode(home)) + LONGEST_IN_ROOT <= MAX_SOCKET_PATH:
+            return private_directory(home)
     except (OSError, RuntimeError):
-        # No usable home (a container with a random uid): the owner and mode check keeps others out.
-        return private_directory(Path(environ.get("TMPDIR") or "/tmp") / f"ddltop-{os.getuid()}")
+        pass
+    # No usable home (a container with a random uid), or too long a path: the owner and mode check keeps others out.
+    return private_directory(Path("/tmp") / f"ddltop-{os.getuid()}")
 
 
 def private_directory(path: Path) -> Path:

@@ -3,10 +3,10 @@
 from math import isnan
 
 import pytest
-
-from ddltop.wire.messages import StepFlag
 from ddltop_agents.rank.assembly import StepAssembler, StepMeasure
 from ddltop_agents.rank.stamps import BucketStamp, ForwardFacts, Stamp, Tag
+
+from ddltop.wire.messages import StepFlag
 
 MS = 1_000_000
 
@@ -68,9 +68,7 @@ def plain_step(loop: Loop) -> None:
 
 
 def sum_of_parts(measure: StepMeasure) -> float:
-    return (
-        measure.t_io + measure.t_h2d + measure.t_f + measure.t_b + measure.t_c_no + measure.t_u + measure.rest
-    )
+    return measure.t_io + measure.t_h2d + measure.t_f + measure.t_b + measure.t_c_no + measure.t_u + measure.rest
 
 
 def test_phases_of_a_plain_loop_are_those_on_the_stop_watch() -> None:
