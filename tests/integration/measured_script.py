@@ -1,6 +1,8 @@
 """A training with timers of its own and torch.profiler: the independent measurement that ours is held against.
 
-Run by torchrun; writes OUT.rankR, JSON: seconds per step of each phase by the script's own timers, and by the profiler.
+Run by torchrun as `measured_script.py OUT profiler|timers`; writes OUT.rankR, JSON: seconds per step of each phase by
+the script's own timers, and by the profiler. With `timers` the script also has a communication hook of its own, which
+times each all-reduce from its launch to its end, and hooks on the parameters that tell when backward has computed.
 """
 
 import json
@@ -25,6 +27,7 @@ def main() -> None:
     rank = dist.get_rank()
     layers = [nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1536), nn.ReLU(), nn.Linear(1536, 512), nn.ReLU()]
     model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(512, 10)), bucket_cap_mb=1)
+    own = OwnTimers(model) if sys.argv[2] == "timers" else None
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     data = TensorDataset(torch.randn(64 * STEPS, 512), torch.randint(0, 10, (64 * STEPS,)))
     batches = iter(DataLoader(data, batch_size=64))
@@ -32,7 +35,7 @@ def main() -> None:
     # acc_events=True keeps the profiler from one synchronising flush per step.
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True)
     for step in range(STEPS):
-        if step == WARM_UP:
+        if step == WARM_UP and own is None:
             profiler.start()
         marks = [time.perf_counter()]
         images, labels = next(batches)
@@ -44,14 +47,49 @@ def main() -> None:
         optimizer.step()
         marks.append(time.perf_counter())
         optimizer.zero_grad()
+        # Freed here: else the old batch is freed inside the timer around next(), after next() has returned.
+        del images, labels
         for name, begin, end in zip(("t_io", "t_f", "backward", "t_u"), marks, marks[1:], strict=False):
             spent[name].append(end - begin)
-    profiler.stop()
-    figures = json.dumps({"timers": spent, "profiler": profiled(profiler)})
+        if own is not None:
+            spent["t_b"].append(own.computed - marks[2])
+            spent["t_c"].append(union(own.take_intervals()))
+    if own is None:
+        profiler.stop()
+    figures = json.dumps({"timers": spent, "profiler": profiled(profiler) if own is None else {}})
     Path(f"{sys.argv[1]}.rank{rank}").write_text(figures)
     dist.barrier()
     dist.destroy_process_group()
     time.sleep(0.1)
+
+
+class OwnTimers:
+    """When backward has computed its last gradient, and when each all-reduce was launched and had ended."""
+
+    def __init__(self, model: DistributedDataParallel) -> None:
+        self.computed = 0.0
+        self._intervals: list[list[float]] = []
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(self._note_gradient)
+        model.register_comm_hook(None, self._all_reduce)
+
+    def take_intervals(self) -> list[tuple[float, float]]:
+        intervals, self._intervals = self._intervals, []
+        return [(begin, end) for begin, end in intervals]
+
+    def _note_gradient(self, _parameter: torch.Tensor) -> None:
+        self.computed = time.perf_counter()
+
+    def _all_reduce(self, _state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        interval = [time.perf_counter(), 0.0]
+        self._intervals.append(interval)
+        buffer = bucket.buffer().div_(dist.get_world_size())
+
+        def note_end(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            interval[1] = time.perf_counter()
+            return done.value()[0]
+
+        return dist.all_reduce(buffer, async_op=True).get_future().then(note_end)
 
 
 def profiled(profiler: "torch.profiler.profile") -> dict[str, float]:

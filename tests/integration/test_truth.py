@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.integration.conftest import Lab
@@ -27,28 +28,39 @@ def steps_of(recording: Path, rank: int) -> list[dict[str, float]]:
     return [dict(zip(PHASES, row, strict=True)) for row in rows]
 
 
-def test_phases_agree_with_the_scripts_own_timers_and_with_the_profiler(lab: Lab) -> None:
+def measure(lab: Lab, mode: str) -> Iterator[tuple[dict[str, float], dict[str, float], dict[str, float]]]:
+    """Train once; give per rank the mean seconds per step: ours, the script's timers', the profiler's."""
     out = lab.home / "measured"
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = lab.ddltop("run", "--", *words, str(SCRIPT), str(out), timeout=180)
+    done = lab.ddltop("run", "--", *words, str(SCRIPT), str(out), mode, timeout=180)
     assert done.returncode == 0, done.stderr
     recording = next((lab.home / ".local" / "state" / "ddltop").glob("*.ddltop"))
+    count = STEPS - 1 - WARM_UP
     for rank in range(2):
         theirs = json.loads(Path(f"{out}.rank{rank}").read_text())
         rows = steps_of(recording, rank)
-        count = STEPS - 1 - WARM_UP
         assert len(rows) == count
-        ours = {phase: sum(row[phase] for row in rows) / count for phase in PHASES}
-        timers = {name: sum(values[WARM_UP : STEPS - 1]) / count for name, values in theirs["timers"].items()}
-        profiled = {name: total / (STEPS - WARM_UP) for name, total in theirs["profiler"].items()}
-        assert agree(ours["t_io"], timers["t_io"])
-        assert agree(ours["t_f"], timers["t_f"])
-        assert agree(ours["t_u"], timers["t_u"])
-        assert agree(ours["t_u"], profiled["t_u"])
+        yield (
+            {phase: sum(row[phase] for row in rows) / count for phase in PHASES},
+            {name: sum(values[WARM_UP : STEPS - 1]) / count for name, values in theirs["timers"].items()},
+            {name: total / (STEPS - WARM_UP) for name, total in theirs["profiler"].items()},
+        )
+
+
+def test_phases_agree_with_the_timers_of_the_script(lab: Lab) -> None:
+    for ours, timers, _ in measure(lab, "timers"):
+        for phase in ("t_io", "t_f", "t_b", "t_c", "t_u"):
+            assert agree(ours[phase], timers[phase]), (phase, ours, timers)
+
+
+def test_phases_agree_with_the_profiler(lab: Lab) -> None:
+    for ours, timers, profiled in measure(lab, "profiler"):
+        assert agree(ours["t_u"], profiled["t_u"]), (ours, profiled)
+        assert agree(ours["t_f"], timers["t_f"]), (ours, timers)
         assert ours["t_f"] >= profiled["ddp_forward"] * 0.95  # ours includes the loss
-        # backward() as the script sees it is our backward, the exposed communication, and DDP's copying back.
-        assert ours["t_b"] + ours["t_c_no"] <= timers["backward"] * 1.05
-        assert ours["t_b"] + ours["t_c_no"] + ours["rest"] >= timers["backward"] * 0.95
         # The profiler's all-reduce begins when a gloo thread picks it up, ours when the bucket is launched.
-        assert ours["t_c"] >= profiled["t_c"] * 0.95
-        print(rank, {k: round(v * 1e3, 3) for k, v in ours.items()}, timers, profiled)
+        assert profiled["t_c"] * 0.95 <= ours["t_c"] <= profiled["t_c"] * 1.25
+        # backward() as the script sees it is our backward, the exposed communication, and DDP's copying back.
+        whole = ours["t_b"] + ours["t_c_no"]
+        assert timers["backward"] - ours["rest"] <= whole * 1.05
+        assert whole <= timers["backward"] * 1.05
