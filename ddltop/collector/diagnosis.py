@@ -14,7 +14,7 @@ from ddltop.wire.phases import Phase
 
 # Memory is allocated, caches fill and DDP rebuilds its buckets in the first steps.
 WARM_UP_STEPS = 5
-WINDOW_STEPS = 60
+WINDOW_STEPS = 100
 MIN_STRIDE_STEPS = 10
 # A look costs some milliseconds: at most two per second of training.
 MIN_STRIDE_S = 0.5

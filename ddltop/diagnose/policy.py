@@ -11,13 +11,17 @@ class Policy:
     min_steps: int = 20
 
     # A rank later than this is worth a name: below 2 ms the host's scheduling decides, below 10 % hardly anybody
-    # gains. Two healthy ranks that share two cores with their monitor were seen 4 ms late (16 %) in 67 % of 60 steps.
+    # gains. Two healthy ranks that share two cores with their monitor were seen 4 ms late (16 %) in 67 % of 60 steps,
+    # and 8 ms (18 %) in 75 %.
     late_s: float = 2e-3
     late_ratio: float = 0.10
     # Share of steps in which the same rank must come last, later than the above. By chance it is 1/N or less.
-    late_votes: float = 0.75
-    # Share of the lateness that one phase's excess must explain to be named.
+    late_votes: float = 0.8
+    straggler_min_steps: int = 40
+    # One phase's excess must explain at least this share of the lateness to be named, and not much more than all of
+    # it: else another phase of that rank is as much shorter, which is how crowded cores look, not a straggler.
     phase_explains: float = 0.5
+    phase_exceeds: float = 1.6
 
     # Input that the typical rank waits for. Below a tenth more workers for the loader change little.
     input_warning_ratio: float = 0.10

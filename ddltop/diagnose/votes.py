@@ -34,7 +34,7 @@ def is_decidable(evidence: Evidence, policy: Policy) -> bool:
     if evidence.window.num_ranks < 2:
         return False
     known_S = np.isfinite(evidence.arrivals.lateness_SR).all(axis=1)
-    return int(known_S.sum()) >= policy.min_steps
+    return int(known_S.sum()) >= policy.straggler_min_steps
 
 
 def find_straggler(evidence: Evidence, policy: Policy) -> Straggler | None:
@@ -53,9 +53,10 @@ def find_straggler(evidence: Evidence, policy: Policy) -> Straggler | None:
         return None
     excess = {phase: _excess(evidence.window.phase_SR(phase)[known_S], index) for phase in STRAGGLER_PHASES}
     phase = max(excess, key=lambda p: excess[p])
+    is_explained = policy.phase_explains * lateness <= excess[phase] <= policy.phase_exceeds * lateness
     return Straggler(
         rank=evidence.window.ranks[index],
-        phase=phase if excess[phase] >= policy.phase_explains * lateness else None,
+        phase=phase if is_explained else None,
         votes=votes,
         lateness_s=lateness,
         excess_s=excess[phase],

@@ -22,7 +22,7 @@ class Arrivals:
     exposed_SRB: Floats  # part of a bucket's all-reduce after the rank's own backward
     exposed_wait_SR: Floats
     exposed_transfer_SR: Floats
-    lateness_SR: Floats  # how much later than the first rank this one enters the step's all-reduces; 0 is the first
+    lateness_SR: Floats  # how much later than the first rank this one has its last bucket ready; 0 is the first
 
 
 def arrivals(window: Window) -> Arrivals:
@@ -44,14 +44,21 @@ def arrivals(window: Window) -> Arrivals:
         exposed_SRB=exposed_SRB,
         exposed_wait_SR=_total(exposed_wait_SRB),
         exposed_transfer_SR=_total(exposed_SRB - exposed_wait_SRB),
-        lateness_SR=_lateness(wait_SRB),
+        lateness_SR=_lateness(window),
     )
 
 
-def _lateness(wait_SRB: Floats) -> Floats:
-    waited_SR = _total(wait_SRB)
-    longest_S = _over_ranks(np.nanmax, waited_SR)
-    return longest_S[:, None] - waited_SR
+def _lateness(window: Window) -> Floats:
+    """Give how much later than the first rank each one had its last bucket ready: both saw it end at one time.
+
+    The last bucket, because a rank that catches up before it costs the others nothing. Not the sum of the waits:
+    that counts the time in which the others were still computing themselves.
+    """
+    if window.num_buckets == 0:
+        return np.full((window.num_steps, window.num_ranks), np.nan)
+    stay_SR = window.bucket_end_SRB[:, :, -1] - window.bucket_ready_SRB[:, :, -1]
+    longest_S = _over_ranks(np.nanmax, stay_SR)
+    return longest_S[:, None] - stay_SR
 
 
 def _total(values_SRB: Floats) -> Floats:

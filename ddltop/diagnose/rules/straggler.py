@@ -69,4 +69,4 @@ def _next_step(phase: Phase, label: str, node: str) -> str:
 def _missing(evidence: Evidence, policy: Policy) -> str:
     if evidence.window.num_ranks < 2:
         return "a second rank"
-    return f"bucket times of all ranks in {policy.min_steps} steps"
+    return f"bucket times of all ranks in {policy.straggler_min_steps} steps"
