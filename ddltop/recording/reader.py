@@ -23,7 +23,9 @@ class Recording:
         if not path.is_file():
             raise RecordingError(f"{path} is no file", "ddltop report without a name takes the newest recording")
         with self._explained():
-            self._database = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=5.0)
+            uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+            # Opened by one thread, read by another, never by two at once.
+            self._database = sqlite3.connect(uri, uri=True, timeout=5.0, check_same_thread=False)
             self._database.execute("PRAGMA cell_size_check=ON")
             # No stored trigger or view of a stranger's file runs any function.
             self._database.execute("PRAGMA trusted_schema=OFF")

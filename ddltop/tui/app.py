@@ -19,7 +19,7 @@ from ddltop.errors import DdltopError
 from ddltop.sources.source import Source, SourceMode
 from ddltop.tui.keys import KEYS
 from ddltop.tui.look import Look, background, make_look
-from ddltop.tui.overview import draw
+from ddltop.tui.overview import draw, max_scroll
 from ddltop.tui.view import Page, Sort, View
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0)
@@ -169,10 +169,10 @@ class DdltopApp(App[int]):
 
     def action_to_overview(self) -> None:
         """Go back to the overview."""
-        self._change(page=Page.OVERVIEW, scroll=0)
+        self._change(page=Page.OVERVIEW, scroll=0, message="")
 
     def _turn_to(self, page: Page) -> None:
-        self._change(page=Page.OVERVIEW if self.view.page is page else page, scroll=0)
+        self._change(page=Page.OVERVIEW if self.view.page is page else page, scroll=0, message="")
 
     def action_pause(self) -> None:
         """Hold the picture (and a replay), or go on."""
@@ -190,7 +190,9 @@ class DdltopApp(App[int]):
 
     def action_scroll(self, lines: int) -> None:
         """Scroll the ranks or the page."""
-        self._change(scroll=max(0, self.view.scroll + lines))
+        # Never further than there is anything: each press back must be seen.
+        last = max_scroll(self.view, *self._picture.size, self._picture.look)
+        self._change(scroll=min(last, max(0, self.view.scroll + lines)))
 
     def action_interval(self) -> None:
         """Take the next refresh interval."""

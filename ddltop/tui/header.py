@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from ddltop.collector.snapshot import RunState, Snapshot
-from ddltop.presentation.words import state_of, title_of
+from ddltop.presentation.words import plain, state_of, title_of
 from ddltop.tui.canvas import fit, line, spread
 from ddltop.tui.keys import KEYS
 from ddltop.tui.look import Look
@@ -65,12 +65,13 @@ def _badge(view: View, look: Look) -> Text:
 
 
 def footer(view: View, width: int, look: Look) -> Text:
-    """Draw the last line: the keys, and a message when there is one."""
+    """Draw the last line: the keys, or a message while there is one."""
+    if view.message:
+        return fit(line((f" {plain(view.message)} ", look.key), (" " * width, look.bar)), width)
     text = Text("", end="", no_wrap=True)
     for key in KEYS:
         if key.footer:
             text.append(f" {key.shown.split()[0]}", look.key)
             text.append(f" {key.footer} ", look.bar)
-    note = view.message or f"every {view.refresh_s:g} s"
     text.append(" " * width, look.bar)
-    return spread(text, line((f" {note} ", look.bar)), width)
+    return spread(text, line((f" every {view.refresh_s:g} s ", look.bar)), width)

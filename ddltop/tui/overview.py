@@ -35,6 +35,13 @@ def draw(view: View, width: int, height: int, look: Look) -> list[Text]:
     return [header(view, width, look), *(fit(text, width) for text in body), footer(view, width, look)]
 
 
+def max_scroll(view: View, width: int, height: int, look: Look) -> int:
+    """Give the furthest that the page can be scrolled, lines (ranks on the overview)."""
+    if view.page is Page.OVERVIEW:
+        return max(0, len(view.snapshot.ranks) - 1) if view.snapshot else 0
+    return max(0, len(_body(view, width, height - 2, look)) - (height - 2))
+
+
 def _body(view: View, width: int, height: int, look: Look) -> list[Text]:
     if view.page is Page.HELP:
         return [line(), *help_page(width, look)]
