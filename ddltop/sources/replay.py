@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ddltop.collector.ingest import Ingest
 from ddltop.collector.snapshot import Snapshot
-from ddltop.collector.view import View
+from ddltop.collector.view import LIVE_WINDOW_STEPS, View
 from ddltop.recording.reader import Recording
 from ddltop.sources.source import SourceMode
 
@@ -62,6 +62,15 @@ class ReplaySource:
 
 def read_whole(path: Path) -> Snapshot:
     """Give the snapshot at the end of a recording, assessed over all its steps; raise RecordingError."""
+    return _read(path, window_steps=None)
+
+
+def read_end(path: Path) -> Snapshot:
+    """Give the last snapshot that a live viewer saw: assessed over the newest steps; raise RecordingError."""
+    return _read(path, window_steps=LIVE_WINDOW_STEPS)
+
+
+def _read(path: Path, *, window_steps: int | None) -> Snapshot:
     recording = Recording(path)
     try:
         ingest = _ingest_for(recording)
@@ -71,7 +80,7 @@ def read_whole(path: Path) -> Snapshot:
                 _tick_through(ingest, position, at)
             ingest.receive(frame, at)
             position = at
-        return View(ingest, window_steps=None).snapshot(position or recording.started_at or 0.0)
+        return View(ingest, window_steps=window_steps).snapshot(position or recording.started_at or 0.0)
     finally:
         recording.close()
 

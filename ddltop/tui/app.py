@@ -1,5 +1,6 @@
 """The Textual app around the pure pictures: a thread polls the source, keys change the view, one widget draws."""
 
+import math
 import threading
 import time
 from dataclasses import replace
@@ -24,6 +25,7 @@ from ddltop.tui.view import Page, Sort, View
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0)
 CLOCK_S = 0.5
+MESSAGE_S = 5.0
 
 
 class Picture(Widget):
@@ -97,6 +99,7 @@ class DdltopApp(App[int]):
         view = View(snapshot=None, is_replay=source.mode is SourceMode.REPLAY, refresh_s=refresh_s)
         self._picture = Picture(make_look(theme, colour=colour, ascii_only=ascii_only), view)
         self._arrived_at = time.monotonic()
+        self._message_until = 0.0
         self._leaving = threading.Event()
         self._going = threading.Event()
         self._going.set()
@@ -146,11 +149,18 @@ class DdltopApp(App[int]):
 
     def on_ddltop_app_failed(self, message: Failed) -> None:
         """Say what went wrong in the footer; what was seen stays."""
-        self._change(message=message.error.message)
+        self._say(message.error.message, math.inf)
 
     def _show_age(self) -> None:
+        now = time.monotonic()
+        if self.view.message and now > self._message_until:
+            self._change(message="")
         if self.view.snapshot is not None:
-            self._change(age_s=time.monotonic() - self._arrived_at)
+            self._change(age_s=now - self._arrived_at)
+
+    def _say(self, message: str, seconds: float = MESSAGE_S) -> None:
+        self._message_until = time.monotonic() + seconds
+        self._change(message=message)
 
     def _change(self, **changes: object) -> None:
         self._picture.show(replace(self._picture.view, **changes))  # type: ignore[arg-type]
@@ -208,9 +218,9 @@ class DdltopApp(App[int]):
             text = "\n".join(line.plain.rstrip() for line in draw(self.view, width, height, self._picture.look))
             stem.with_suffix(".txt").write_text(text + "\n")
         except OSError as error:
-            self._change(message=f"not saved: {error.strerror}")
+            self._say(f"not saved: {error.strerror}")
             return
-        self._change(message=f"saved {stem}.svg and .txt")
+        self._say(f"saved {stem}.svg and .txt")
 
 
 def run(source: Source, *, theme: str, ascii_only: bool, colour: bool) -> int:

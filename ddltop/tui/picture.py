@@ -1,7 +1,9 @@
 """A picture of the screen without a terminal: for README and for looking at what we made."""
 
 import io
+import re
 
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
@@ -9,6 +11,12 @@ from ddltop.tui.look import background, make_look
 from ddltop.tui.overview import draw
 from ddltop.tui.view import View
 
+# Without the web fonts of rich's own template: a picture asks no other host for anything.
+_SELF_CONTAINED = (
+    re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    .replace("Fira Code", "DejaVu Sans Mono, Menlo, Consolas")
+    .replace("<svg ", '<svg xml:space="preserve" ', 1)
+)
 _ANSI = [(0, 0, 0), (205, 49, 49), (13, 188, 121), (229, 229, 16), (36, 114, 200), (188, 63, 188), (17, 168, 205)]
 
 
@@ -21,7 +29,7 @@ def picture_svg(
     )
     for text in draw(view, width, height, make_look(theme, colour=colour, ascii_only=ascii_only)):
         console.print(text, no_wrap=True, overflow="crop")
-    return console.export_svg(title="ddltop", theme=_terminal_theme(theme))
+    return console.export_svg(title="ddltop", theme=_terminal_theme(theme), code_format=_SELF_CONTAINED)
 
 
 def _terminal_theme(theme: str) -> TerminalTheme:
