@@ -23,9 +23,10 @@ class Recording:
         if not path.is_file():
             raise RecordingError(f"{path} is no file", "ddltop report without a name takes the newest recording")
         with self._explained():
-            uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+            _roll_back_unfinished(path)
             # Opened by one thread, read by another, never by two at once.
-            self._database = sqlite3.connect(uri, uri=True, timeout=5.0, check_same_thread=False)
+            self._database = sqlite3.connect(_uri(path, "ro"), uri=True, timeout=5.0, check_same_thread=False)
+            self._database.text_factory = lambda text: text.decode(errors="replace")
             self._database.execute("PRAGMA cell_size_check=ON")
             # No stored trigger or view of a stranger's file runs any function.
             self._database.execute("PRAGMA trusted_schema=OFF")
@@ -96,7 +97,23 @@ class Recording:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
             raise RecordingError(
                 f"{self.path} cannot be read: {error}", "is it complete, and a recording of ddltop (.ddltop)?"
             ) from error
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+
+def _roll_back_unfinished(path: Path) -> None:
+    """Undo the half commit of a writer that was killed; a reader alone may not. A living writer's is left alone.
+
+    SQLite tells the two apart by the writer's lock (its file format document, section "rollback journal").
+    """
+    journal = path.with_name(f"{path.name}-journal")
+    if not journal.is_file() or journal.stat().st_size == 0:
+        return
+    with contextlib.closing(sqlite3.connect(_uri(path, "rw"), uri=True, timeout=5.0)) as database:
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
