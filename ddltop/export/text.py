@@ -39,7 +39,7 @@ def text_card(snapshot: Snapshot, *, width: int = 80, ascii_only: bool = False) 
         lines += _ranks(snapshot)
     for node in snapshot.nodes[:MAX_RANKS]:
         lines += _node(node, width)
-    lines += _quality(snapshot)
+    lines += _quality(snapshot, width)
     card = "\n".join(line.rstrip()[:width] for line in lines)
     return card.encode("ascii", "replace").decode() if ascii_only else card
 
@@ -178,7 +178,7 @@ def _node(line: NodeLine, width: int) -> list[str]:
     return [f"NODE{first[4:]}", *more]
 
 
-def _quality(snapshot: Snapshot) -> list[str]:
+def _quality(snapshot: Snapshot, width: int) -> list[str]:
     quality = snapshot.quality
     lost = [
         f"{count:,} {what}"
@@ -190,6 +190,6 @@ def _quality(snapshot: Snapshot) -> list[str]:
         )
         if count
     ]
-    lines = [f"QUALITY     {', '.join(lost)}"] if lost else []
-    lines += [f"UNMEASURED  {name}: {why}" for name, why in sorted(snapshot.run.unmeasured.items())]
-    return lines
+    sentences = [f"QUALITY     {', '.join(lost)}"] if lost else []
+    sentences += [f"UNMEASURED  {plain(name)}: {plain(why)}" for name, why in sorted(snapshot.run.unmeasured.items())]
+    return [line for text in sentences for line in textwrap.wrap(text, width, subsequent_indent=" " * 12)]
