@@ -52,6 +52,7 @@ class Agent:
         self._records: list[Record] = []
         self._samples: deque[NodeSample] = deque(maxlen=60)
         self._stop = threading.Event()
+        self._has_sampled = False
         self._num_rejected = 0
         self._refused: str | None = None
 
@@ -141,7 +142,7 @@ class Agent:
 
     def _may_end(self, alone_s: float) -> bool:
         # A moment of grace: the goodbye of the last rank still has to leave with a batch.
-        is_delivered = self._outbox.is_empty and not self._records
+        is_delivered = self._outbox.is_empty and not self._records and self._has_sampled
         return (alone_s > 0.3 and is_delivered) or alone_s > EXIT_LIMIT_S
 
     def _receive_ranks(self, socket: zmq.Socket[bytes]) -> None:
@@ -184,6 +185,7 @@ class Agent:
 
     def _make_batch(self, now: float) -> None:
         samples = tuple(self._samples.popleft() for _ in range(len(self._samples)))
+        self._has_sampled |= bool(samples)
         if not self._records and not samples:
             return
         taken = self._records[:MAX_RECORDS_PER_BATCH]
@@ -209,5 +211,7 @@ class Agent:
         from .sensors import Sensors
 
         sensors = Sensors()
+        # The first at once, without rates: a short run shall show its node too.
+        self._samples.append(sensors.sample(self._members.pids))
         while not self._stop.wait(SAMPLE_PERIOD_S):
             self._samples.append(sensors.sample(self._members.pids))

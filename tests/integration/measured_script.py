@@ -89,7 +89,10 @@ class OwnTimers:
             interval[1] = time.perf_counter()
             return done.value()[0]
 
-        return dist.all_reduce(buffer, async_op=True).get_future().then(note_end)
+        future = dist.all_reduce(buffer, async_op=True).get_future().then(note_end)
+        # Filling a bucket and launching it is the last thing that backward computes.
+        self.computed = time.perf_counter()
+        return future
 
 
 def profiled(profiler: "torch.profiler.profile") -> dict[str, float]:
