@@ -6,7 +6,7 @@ from ddltop.collector.snapshot import NodeLine, RankState, Snapshot
 from ddltop.diagnose.finding import Finding, Severity
 from ddltop.model.assessment import Assessment, RankFigures
 from ddltop.presentation.bars import allot
-from ddltop.presentation.parts import ASCII_GLYPHS, GAP_LABELS, GAP_ROLES, GLYPHS, step_parts
+from ddltop.presentation.parts import ASCII_GLYPHS, GLYPHS, gap_parts, step_parts
 from ddltop.presentation.words import plain, predicted_of, state_of, title_of, verdict_of, worst_first
 from ddltop.units import (
     format_bytes,
@@ -98,15 +98,14 @@ def _gap(assessment: Assessment, width: int, ascii_only: bool) -> list[str]:
         return []
     total = sum(part.seconds for part in assessment.gap)
     glyphs = ASCII_GLYPHS if ascii_only else GLYPHS
-    shown = [part for part in assessment.gap if abs(part.seconds) >= 0.01 * abs(total)]
-    shown.sort(key=lambda part: -part.seconds)
+    shown = gap_parts(assessment.gap)
     longest = max((part.seconds for part in shown), default=0.0)
     room = width - 46
     lines = []
     for part in shown:
         cells = max(1, round(part.seconds / longest * room)) if longest > 0 and part.seconds > 0 else 0
-        bar = glyphs[GAP_ROLES[part.part]] * cells
-        lines.append(f"            {GAP_LABELS[part.part]:<20} {format_ms(part.seconds):>7}  {bar}")
+        bar = glyphs[part.role] * cells
+        lines.append(f"            {part.label:<20} {format_ms(part.seconds):>7}  {bar}")
     return [f"OVER IDEAL  {format_time(total)} a step more than one worker needs; ms:", *lines]
 
 

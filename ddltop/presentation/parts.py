@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ddltop.model.assessment import GapKind, PhaseMeans
+from ddltop.model.assessment import GapKind, GapPart, PhaseMeans
 
 
 class Role(StrEnum):
@@ -100,6 +100,24 @@ GAP_LABELS: dict[GapKind, str] = {
     GapKind.UPDATE: "update",
     GapKind.UNEXPLAINED: "unexplained",
 }
+
+
+# A part of the gap below this share of it is shown together with the other small ones.
+SMALL_SHARE = 0.02
+
+
+def gap_parts(gap: tuple[GapPart, ...]) -> tuple[Part, ...]:
+    """Give the parts of the gap, largest first, the small ones as one "other": they still add up, seconds."""
+    threshold = SMALL_SHARE * sum(abs(part.seconds) for part in gap)
+    parts = [
+        Part(role=GAP_ROLES[part.part], label=GAP_LABELS[part.part], seconds=part.seconds)
+        for part in sorted(gap, key=lambda part: -part.seconds)
+        if abs(part.seconds) > threshold
+    ]
+    other = sum(part.seconds for part in gap if abs(part.seconds) <= threshold)
+    if parts and abs(other) > threshold / 2:
+        parts.append(Part(role=Role.REST, label="other", seconds=other))
+    return tuple(parts)
 
 
 def _sum(first: float | None, second: float | None) -> float | None:

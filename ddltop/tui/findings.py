@@ -30,6 +30,12 @@ def finding_lines(snapshot: Snapshot, width: int, look: Look, max_lines: int) ->
     return lines[: max(1, max_lines)]
 
 
+def first_finding_height(snapshot: Snapshot, width: int, look: Look) -> int:
+    """Give the lines that the heading and the gravest active finding need."""
+    first = next((finding for finding in snapshot.findings if finding.is_active), None)
+    return 1 if first is None else 1 + len(_block(first, snapshot, width, look))
+
+
 def _block(finding: Finding, snapshot: Snapshot, width: int, look: Look) -> list[Text]:
     return [
         _head(finding, snapshot, width, look),

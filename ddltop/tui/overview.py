@@ -5,7 +5,7 @@ from rich.text import Text
 from ddltop.collector.snapshot import Snapshot
 from ddltop.tui.canvas import beside, fit, line
 from ddltop.tui.chart import history_chart, history_line
-from ddltop.tui.findings import finding_lines, findings_page
+from ddltop.tui.findings import finding_lines, findings_page, first_finding_height
 from ddltop.tui.header import footer, header
 from ddltop.tui.help import help_page
 from ddltop.tui.look import Look
@@ -74,6 +74,12 @@ def _overview(view: View, width: int, height: int, look: Look) -> list[Text]:
     room = height - len(top) - gap
     nodes_room = _nodes_room(snapshot, room, is_tall)
     wanted_ranks = min(len(snapshot.ranks), 2 if room < 12 else 4) + 1
+    # The gravest finding is shown whole: blank lines and nodes give way to its next step.
+    needed = first_finding_height(snapshot, min(width, 110), look)
+    if needed > room - nodes_room - wanted_ranks - gap:
+        room += gap
+        gap = 0
+        nodes_room = max(0, min(nodes_room, room - wanted_ranks - needed))
     findings = finding_lines(snapshot, min(width, 110), look, max(1, room - nodes_room - wanted_ranks - gap))
     room -= len(findings) + gap + nodes_room
     ranks = rank_lines(view, width, look, max(2, min(room, len(snapshot.ranks) + 1)))

@@ -54,7 +54,8 @@ def _head(width: int, look: Look, has_gpu: bool, sort: Sort) -> Text:
     names = "".join(f"{name:>{_CELL}}" for name in _columns_for(width))
     device = f"{'GPU%':>6}{'MHz':>6}{'C':>4}" if has_gpu else f"{'CPU%':>6}"
     note = "" if sort is Sort.LATE else f" ({sort.value})"
-    history = f"  lateness, {HISTORY_STEPS} steps{note}"
+    room = width - LABEL_WIDTH - 1 - len(names) - len(device)
+    history = f"  lateness, {HISTORY_STEPS} steps{note}" if room >= 24 else f"  lateness{note}"
     return fit(line((f" {'RANK':<{LABEL_WIDTH - 5}} ms", look.title), (f" {names}{device}{history}", look.dim)), width)
 
 

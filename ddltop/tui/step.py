@@ -2,16 +2,14 @@
 
 from rich.text import Text
 
-from ddltop.model.assessment import Assessment, GapKind, GapPart
+from ddltop.model.assessment import Assessment
 from ddltop.presentation.bars import allot
-from ddltop.presentation.parts import GAP_LABELS, GAP_ROLES, Role, step_parts
+from ddltop.presentation.parts import Part, Role, gap_parts, step_parts
 from ddltop.tui.canvas import heading, line, wrap_spans
 from ddltop.tui.look import Look
 from ddltop.units import format_ms, format_share, format_time
 
 INDENT = 12
-# A part of the gap below this share of it is left out of the short form.
-SMALL = 0.02
 
 
 def step_lines(assessment: Assessment, width: int, look: Look) -> list[Text]:
@@ -38,13 +36,13 @@ def step_lines(assessment: Assessment, width: int, look: Look) -> list[Text]:
 
 def gap_lines(assessment: Assessment, width: int, look: Look, max_lines: int) -> list[Text]:
     """Draw the gap: a line per part when there is room, else the parts side by side, largest first."""
-    parts = _shown(assessment.gap)
+    parts = gap_parts(assessment.gap)
     if not parts:
         return []
     total = sum(part.seconds for part in assessment.gap)
     head = heading("OVER IDEAL", look)
     if max_lines >= len(parts) and len(parts) > 1:
-        lines = _tall(parts, width, look)
+        lines = _tall(parts, assessment.phases.t_iter or total, width, look)
         lines[1] = line((f" {format_time(total):<{INDENT - 1}}", look.number)) + lines[1][INDENT:]
     else:
         items = [[(format_time(total), look.number)], *(_item(part, look) for part in parts)]
@@ -53,36 +51,28 @@ def gap_lines(assessment: Assessment, width: int, look: Look, max_lines: int) ->
     return lines
 
 
-def _shown(gap: tuple[GapPart, ...]) -> list[GapPart]:
-    total = sum(abs(part.seconds) for part in gap)
-    parts = [part for part in gap if abs(part.seconds) > SMALL * total]
-    return sorted(parts, key=lambda part: -part.seconds)
-
-
-def _tall(parts: list[GapPart], width: int, look: Look) -> list[Text]:
+def _tall(parts: tuple[Part, ...], total: float, width: int, look: Look) -> list[Text]:
     longest = max(part.seconds for part in parts)
     room = max(4, min(width, 110) - INDENT - 37)
     lines = []
     for part in parts:
         cells = max(1, round(part.seconds / longest * room)) if longest > 0 and part.seconds > 0 else 0
-        role = GAP_ROLES[part.part]
+        is_wait = part.role is Role.WAIT
         lines.append(
             line(
                 (" " * INDENT, "none"),
-                (f"{GAP_LABELS[part.part]:<21}", look.text),
-                (f"{format_ms(part.seconds):>7} ms", look.number if part.part is GapKind.WAIT else look.text),
-                (f" {format_share(part.share):>5} ", look.dim),
-                (look.glyph(role) * cells, look.roles[role]),
+                (f"{part.label:<21}", look.text),
+                (f"{format_ms(part.seconds):>7} ms", look.number if is_wait else look.text),
+                (f" {format_share(part.seconds / total):>5} ", look.dim),
+                (look.glyph(part.role) * cells, look.roles[part.role]),
             )
         )
     return lines
 
 
-def _item(part: GapPart, look: Look) -> list[tuple[str, str]]:
-    role = GAP_ROLES[part.part]
-    style = look.accent if role is Role.WAIT else look.text
+def _item(part: Part, look: Look) -> list[tuple[str, str]]:
     return [
-        (f"{look.glyph(role)} ", look.roles[role]),
-        (f"{GAP_LABELS[part.part]} ", look.dim),
-        (format_ms(part.seconds), style),
+        (f"{look.glyph(part.role)} ", look.roles[part.role]),
+        (f"{part.label} ", look.dim),
+        (format_ms(part.seconds), look.accent if part.role is Role.WAIT else look.text),
     ]

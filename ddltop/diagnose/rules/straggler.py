@@ -56,13 +56,13 @@ def _draft(evidence: Evidence, straggler: Straggler, phase: Phase) -> Draft:
 def _next_step(phase: Phase, label: str, node: str) -> str:
     if phase is Phase.T_IO:
         return (
-            f"look at the data path of {label}: its disk or NFS mount on {node}, num_workers and prefetch_factor "
-            f"of its DataLoader, and whether its shard has the larger samples"
+            f"look at the data path of {label}: its disk or NFS mount on {node}, its DataLoader's num_workers and "
+            f"prefetch_factor, larger samples in its shard"
         )
     where = "forward" if phase is Phase.T_F else "backward"
     return (
-        f"compare {label} with its neighbours: clocks and temperature of its GPU, other processes on {node} (top), "
-        f"longer samples or extra work in its {where}; py-spy dump --pid of the rank shows where it is"
+        f"compare {label} with its neighbours: clocks and temperature of its device, other processes on {node} (top), "
+        f"longer samples or extra work in its {where} (py-spy dump)"
     )
 
 
