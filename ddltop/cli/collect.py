@@ -36,6 +36,8 @@ def run(options: Namespace) -> int:
     from ddltop.wire.endpoints import RunDir, private_directory
     from ddltop.wire.locks import hold_lock
 
+    if options.bind is not None and not options.bind.startswith("tcp://"):
+        raise UsageError(f"--bind {options.bind} is no TCP endpoint", "ddltop collect --bind tcp://0.0.0.0:5577")
     run_dir = RunDir(private_directory(_run_dir_path(options)))
     lock = hold_lock(run_dir.collector_lock)
     if lock is None:
@@ -85,8 +87,6 @@ def _tcp_endpoint(run_dir: "RunDir", bind: str | None) -> "TcpEndpoint | None":
     from ddltop.collector.keys import ensure_keys
     from ddltop.collector.service import TcpEndpoint
 
-    if not bind.startswith("tcp://"):
-        raise UsageError(f"--bind {bind} is no TCP endpoint", "ddltop collect --bind tcp://0.0.0.0:5577")
     key_file = ensure_keys(run_dir.key_file)
     print(
         f"ddltop: on the other nodes, with a copy of {key_file}:\n"

@@ -1,6 +1,7 @@
 """`ddltop demo`: a real two-rank training, or simulated ranks, on the real screen."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,17 +23,29 @@ NAME = "demo"
 HELP = "watch a real 2-rank DDP training on this machine's CPU (--simulate: without torch)"
 
 END_LIMIT_S = 15.0
+MODELS = ("tiny", "cnn", "alexnet", "googlenet", "resnet50")
 
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare options."""
-    parser.add_argument("--model", default="cnn", help="tiny, cnn, alexnet, googlenet or resnet50 (default cnn)")
-    parser.add_argument("--fault", action="append", default=[], metavar="SPEC", help="e.g. backward-delay:rank=1,ms=40")
+    parser.add_argument("--model", choices=MODELS, default="cnn", help="network to train (default cnn)")
+    parser.add_argument(
+        "--fault", type=fault, action="append", default=[], metavar="SPEC", help="e.g. backward-delay:rank=1,ms=40"
+    )
     parser.add_argument("--ranks", type=int, help="number of ranks (default 2; simulated 16)")
     parser.add_argument("--nodes", type=int, default=4, help="simulated nodes (default 4)")
     parser.add_argument("--duration", type=duration, metavar="TIME", help="e.g. 30s (default: 20s without a terminal)")
     parser.add_argument("--simulate", action="store_true", help="simulated ranks over the real protocol, no torch")
     add_viewing_options(parser)
+
+
+def fault(text: str) -> str:
+    """Check a fault before anything starts and give it back; raise ArgumentTypeError."""
+    if not re.fullmatch(r"(loader|forward|backward)-delay:rank=(\d+|all),ms=\d+(\.\d+)?(,(from|to|every)=\d+)*", text):
+        raise ArgumentTypeError(
+            f"{text!r} is no fault; write KIND:rank=R,ms=T, KIND one of loader-delay, forward-delay, backward-delay"
+        )
+    return text
 
 
 def duration(text: str) -> float:
@@ -101,7 +114,7 @@ def _print_card(launch: "Launch", options: Namespace, process: "subprocess.Popen
 
     source = LiveSource(RunDir(launch.run_dir_path).collector_endpoint)
     try:
-        snapshot = await_steps(source, FIRST_STEPS_LIMIT_S * 3)
+        snapshot = await_steps(source, FIRST_STEPS_LIMIT_S * 3, lambda: process.poll() is not None)
         while process.poll() is None:
             snapshot = source.poll(0.5) or snapshot
         snapshot = _last_snapshot(source, snapshot)

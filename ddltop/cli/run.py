@@ -57,12 +57,15 @@ class Launch:
 def prepare_run(words: tuple[str, ...], *, no_buckets: bool = False) -> Launch | None:
     """Make the run directory and start its collector; None when that fails: the command runs all the same."""
     from ddltop import __version__
+    from ddltop.sources.runs import sweep_stale_runs
     from ddltop.wire.endpoints import RunDir, RunFile, node_name, private_directory, runs_root
     from ddltop.wire.environment import ENV_BUCKETS, ENV_RUN_DIR
 
     try:
         run_id = f"{_stem(words)}-{time.strftime('%H%M%S')}-{secrets.token_hex(2)}"
-        run_dir = RunDir(private_directory(runs_root() / run_id))
+        root = runs_root()
+        sweep_stale_runs(root)
+        run_dir = RunDir(private_directory(root / run_id))
         run_dir.write(
             RunFile(
                 run_id=run_id,

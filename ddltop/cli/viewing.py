@@ -3,6 +3,7 @@
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ddltop.cli import exit_codes
@@ -36,13 +37,13 @@ def show(source: "Source", options: Namespace) -> int:
     return run(source, theme=options.theme, ascii_only=is_ascii(options), colour="NO_COLOR" not in os.environ)
 
 
-def await_steps(source: "Source", limit_s: float) -> "Snapshot":
+def await_steps(source: "Source", limit_s: float, is_hopeless: Callable[[], bool] = lambda: False) -> "Snapshot":
     """Wait until a snapshot has figures; the newest without them when the time is up; raise NoRunError without any."""
     import time
 
     deadline = time.monotonic() + limit_s
     newest = None
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not is_hopeless():
         snapshot = source.poll(0.5)
         newest = snapshot or newest
         if snapshot is not None and (snapshot.assessment is not None or snapshot.run.exit_code is not None):

@@ -4,7 +4,7 @@ import textwrap
 
 from ddltop.collector.snapshot import NodeLine, RankState, Snapshot
 from ddltop.diagnose.finding import Finding, Severity
-from ddltop.model.assessment import Assessment, RankFigures
+from ddltop.model.assessment import Assessment, RankFigures, SpeedUp
 from ddltop.presentation.bars import allot
 from ddltop.presentation.parts import ASCII_GLYPHS, GLYPHS, gap_parts, step_parts
 from ddltop.presentation.words import plain, predicted_of, state_of, title_of, verdict_of, worst_first
@@ -63,8 +63,14 @@ def _speedup(assessment: Assessment) -> list[str]:
         f"SPEED-UP    measured {format_speedup(speed.measured)}  predicted {predicted_of(speed)}  "
         f"ideal {speed.ideal:.0f}x  {verdict}",
         f"            baseline: {speed.baseline_source.value}",
-        f"            network: {speed.network_source.value if speed.network_source else 'not known yet'}",
+        f"            network: {_network(speed)}",
     ]
+
+
+def _network(speed: SpeedUp) -> str:
+    if speed.network_source is not None:
+        return speed.network_source.value
+    return "none: one worker" if speed.ideal == 1 else "not known yet"
 
 
 def _step(assessment: Assessment, width: int, ascii_only: bool) -> list[str]:
@@ -140,8 +146,11 @@ def _ranks(snapshot: Snapshot) -> list[str]:
     ]
     for line, figures in pairs[:MAX_RANKS]:
         label = plain(line.label)[:LABEL_WIDTH]
-        note = "" if line.state in (RankState.LIVE, RankState.ENDED) else f" {line.state.value}"
-        lines.append(f"{label:<{LABEL_WIDTH}} {_rank_columns(figures)}{note}")
+        columns = _rank_columns(figures)
+        if line.state in (RankState.LOST, RankState.SILENT):
+            # In place of its share of steps: whether it is there at all matters more.
+            columns = f"{columns[:-6]} {line.state.value}"
+        lines.append(f"{label:<{LABEL_WIDTH}} {columns}")
     rest = pairs[MAX_RANKS:]
     if rest:
         latest = max((f.lateness_s or 0.0 for _, f in rest if f is not None), default=0.0)

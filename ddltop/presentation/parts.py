@@ -42,6 +42,9 @@ ASCII_GLYPHS: dict[Role, str] = {
 }
 
 
+_COMMUNICATION = (Role.HIDDEN, Role.WAIT, Role.TRANSFER)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """One part of a step, seconds."""
@@ -73,7 +76,8 @@ def step_parts(means: PhaseMeans) -> tuple[Part, ...]:
     return tuple(
         Part(role=role, label=label, seconds=max(0.0, seconds))
         for role, label, seconds in candidates
-        if seconds is not None
+        # A lone worker communicates nothing: no part, rather than one of 0.0.
+        if seconds is not None and (seconds > 0 or role not in _COMMUNICATION)
     )
 
 

@@ -1,5 +1,7 @@
 """The live runs of this user on this machine."""
 
+import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,15 @@ def find_live_runs(root: Path | None = None) -> list[LiveRun]:
         if run is not None and is_locked(run_dir.collector_lock):
             found.append(LiveRun(run_dir=run_dir, run=run))
     return sorted(found, key=lambda live: -live.run.started_us)
+
+
+def sweep_stale_runs(root: Path, *, older_than_s: float = 3600.0) -> None:
+    """Remove the directories of runs that nobody serves any more: their collectors were killed."""
+    for path in root.iterdir():
+        run_dir = RunDir(path)
+        is_served = is_locked(run_dir.collector_lock) or any(is_locked(lock) for lock in path.glob("agent-*.lock"))
+        if path.is_dir() and not is_served and time.time() - path.stat().st_mtime > older_than_s:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def pick_live_run(name: str | None, runs: list[LiveRun]) -> LiveRun:
