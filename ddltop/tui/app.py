@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -60,7 +62,13 @@ class Picture(Widget):
         """Give line `y` as a strip (Textual's line API)."""
         if y >= len(self._lines):
             return Strip.blank(self.size.width)
-        return Strip(list(self._lines[y].render(self.app.console)), self.size.width)
+        # NO_COLOR's filter crashes on a segment without a style (Textual 8.2), so every one gets one.
+        segments = [
+            Segment(segment.text, segment.style or Style.null())
+            for segment in self._lines[y].render(self.app.console)
+            if segment.text != "\n"
+        ]
+        return Strip(segments, self.size.width)
 
 
 class DdltopApp(App[int]):

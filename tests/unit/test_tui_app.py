@@ -132,6 +132,19 @@ def test_resizing_redraws_at_the_new_size(size: tuple[int, int]) -> None:
     drive(app, act)
 
 
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_no_color_variable_is_honoured(monkeypatch: pytest.MonkeyPatch, theme: str) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = DdltopApp(Steady(make_snapshot(4, late_rank=1)), colour=False, theme=theme)
+
+    async def act(pilot: Pilot[int]) -> None:
+        await pilot.press("question_mark", "d", "d")
+        await pilot.pause(0.1)
+
+    drive(app, act)
+    assert app.return_code == 0
+
+
 @pytest.mark.parametrize("options", [{"theme": "light"}, {"ascii_only": True}, {"colour": False}])
 def test_every_look_runs(options: dict[str, object]) -> None:
     app = DdltopApp(Steady(make_snapshot(4, late_rank=1)), **options)  # type: ignore[arg-type]
