@@ -60,9 +60,9 @@ class Picture(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Give line `y` as a strip (Textual's line API)."""
-        if y >= len(self._lines):
-            return Strip.blank(self.size.width)
         # NO_COLOR's filter crashes on a segment without a style (Textual 8.2), so every one gets one.
+        if y >= len(self._lines):
+            return Strip([Segment(" " * self.size.width, Style.null())], self.size.width)
         segments = [
             Segment(segment.text, segment.style or Style.null())
             for segment in self._lines[y].render(self.app.console)
