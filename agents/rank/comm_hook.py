@@ -7,6 +7,7 @@ installed only where the result stays bit-equal: see `reason_against`. Imported 
 import os
 from collections.abc import Callable
 from functools import wraps
+from itertools import count
 from time import perf_counter_ns, sleep
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -35,13 +36,14 @@ class HookState:
         self.inner: tuple[Any, Hook] | None = None
 
 
-num_launched = 0
-num_done = 0
+# Buckets on the wire, by a number of their own. Adding to and discarding from a set are atomic, counting is not:
+# gloo's two threads would lose counts now and then, and the exit would wait for callbacks that have long been.
+_numbers = count()
+_pending: set[int] = set()
 
 
 def time_bucket(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """All-reduce one bucket (mean), or let the user's hook do it, and note when it was ready and when it ended."""
-    global num_launched
     stamp: BucketStamp | None = None
     entered_ns = perf_counter_ns()
     try:
@@ -51,13 +53,13 @@ def time_bucket(state: HookState, bucket: dist.GradBucket) -> torch.futures.Futu
         stream.count_error()
     stream.cost_ns += perf_counter_ns() - entered_ns
     future = _reduce(state, bucket)
-    num_launched += 1
+    number = next(_numbers)
+    _pending.add(number)
 
     def finish(done: torch.futures.Future[Any]) -> torch.Tensor:
-        global num_done
         if stamp is not None:
             stamp.end_ns = perf_counter_ns()
-        num_done += 1
+        _pending.discard(number)
         value = done.value()
         return value if isinstance(value, torch.Tensor) else value[0]
 
@@ -151,9 +153,9 @@ def _builtin_hook(kind: Any) -> Hook:
 
 def drain() -> None:
     """Wait until no callback of ours is left on a communication thread, at most 2 s."""
-    if num_launched == 0:
+    if next(_numbers) == 0:
         return
     deadline_ns = perf_counter_ns() + int(_DRAIN_LIMIT_S * 1e9)
-    while num_done < num_launched and perf_counter_ns() < deadline_ns:
+    while _pending and perf_counter_ns() < deadline_ns:
         sleep(0.001)
     sleep(_DRAIN_GRACE_S)
