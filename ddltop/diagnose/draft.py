@@ -20,6 +20,7 @@ class Draft:
     evidence: dict[str, float]
     why: str
     next_step: str
+    since_step: int | None = None  # where in the window it began; None: all of the window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ class DiagnosisEngine:
     def _note_held(self, key: _Key, draft: Draft, first_step: int, last_step: int) -> None:
         case = self._cases.get(key)
         if case is None:
-            finding = _finding(draft, first_step, last_step)
+            finding = _finding(draft, first_step if draft.since_step is None else draft.since_step, last_step)
             self._cases[key] = _Case(finding)
             return
         case.num_held += 1

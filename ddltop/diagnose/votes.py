@@ -6,6 +6,7 @@ Legend: S steps, R ranks.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddltop.diagnose.evidence import Evidence
 from ddltop.diagnose.policy import Policy
@@ -27,6 +28,7 @@ class Straggler:
     lateness_s: float  # median over the steps
     excess_s: float  # of `phase` over the other ranks, median over the steps
     cost_share: float  # of t_iter that the others lose to it
+    since_step: int  # from which on most steps of the window vote for it
 
 
 def is_decidable(evidence: Evidence, policy: Policy) -> bool:
@@ -45,9 +47,10 @@ def find_straggler(evidence: Evidence, policy: Policy) -> Straggler | None:
     t_iter_S = mean_over(evidence.window.phase_SR(Phase.T_ITER), axis=1)[known_S]
     late_enough_S = np.maximum(policy.late_s, policy.late_ratio * t_iter_S)
     last_S = lateness_SR.argmax(axis=1)
-    counts_R = np.bincount(last_S[lateness_SR.max(axis=1) >= late_enough_S], minlength=lateness_SR.shape[1])
-    index = int(counts_R.argmax())
-    votes = float(counts_R[index] / lateness_SR.shape[0])
+    is_late_S = lateness_SR.max(axis=1) >= late_enough_S
+    index = int(np.bincount(last_S[is_late_S], minlength=lateness_SR.shape[1]).argmax())
+    votes_S = is_late_S & (last_S == index)
+    votes = float(votes_S.mean())
     lateness = float(np.median(lateness_SR[:, index]))
     if votes < policy.late_votes or lateness < float(np.median(late_enough_S)):
         return None
@@ -61,7 +64,14 @@ def find_straggler(evidence: Evidence, policy: Policy) -> Straggler | None:
         lateness_s=lateness,
         excess_s=excess[phase],
         cost_share=_cost_share(evidence, index),
+        since_step=int(evidence.window.steps_S[known_S][_begin(votes_S, policy.late_votes)]),
     )
+
+
+def _begin(votes_S: NDArray[np.bool_], share: float) -> int:
+    """Give the first step that votes and from which on at least this share of all steps does."""
+    share_from_S = np.cumsum(votes_S[::-1])[::-1] / np.arange(votes_S.size, 0, -1)
+    return int(np.flatnonzero(votes_S & (share_from_S >= max(share, 0.9 * float(share_from_S.max()))))[0])
 
 
 def _excess(phase_SR: Floats, index: int) -> float:

@@ -132,6 +132,13 @@ def test_a_finding_neither_appears_at_once_nor_goes_at_once() -> None:
     assert any(f.code is Code.BACKWARD_STRAGGLER for f in engine.findings)  # kept, as past
 
 
+def test_a_straggler_is_dated_from_the_step_in_which_it_began() -> None:
+    delays = np.zeros((100, 2))
+    delays[18:, 1] = 0.040
+    window = make_window([Work()] * 2, num_steps=100, delays=delays, noise=0.02)
+    assert warnings_of(findings_of(window))[0].first_step == 18
+
+
 def test_the_same_looks_give_the_same_findings() -> None:
     windows = [make_window([Work(), Work(t_f=0.040)], noise=0.1, seed=seed) for seed in range(5)]
     assert findings_of(*windows) == findings_of(*windows)

@@ -50,6 +50,7 @@ def _draft(evidence: Evidence, straggler: Straggler, phase: Phase) -> Draft:
             f"than the others {_WORDS[phase]}"
         ),
         next_step=_next_step(phase, label, node),
+        since_step=straggler.since_step,
     )
 
 
