@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,22 @@ import zmq
 
 import ddltop
 from ddltop.errors import WireError
-from ddltop.wire.codec import MAX_FRAME_BYTES, decode_for_agent
+from ddltop.wire.codec import MAX_FRAME_BYTES, decode_for_agent, encode
 from ddltop.wire.endpoints import RunDir, node_name
 from ddltop.wire.keyfile import read_keys
-from ddltop.wire.messages import PROTOCOL, Ack, AgentBye, AgentHello, NodeSample, RankBye, RankHello, Refused, Welcome
+from ddltop.wire.messages import (
+    PROTOCOL,
+    Ack,
+    AgentBye,
+    AgentHello,
+    NodeSample,
+    RankBye,
+    RankHello,
+    RankSteps,
+    Refused,
+    ToAgent,
+    Welcome,
+)
 
 from .launch_collector import launch_collector
 from .members import Members
@@ -146,42 +159,36 @@ class Agent:
         return (alone_s > 0.3 and is_delivered) or alone_s > EXIT_LIMIT_S
 
     def _receive_ranks(self, socket: zmq.Socket[bytes]) -> None:
-        for _ in range(256):
-            try:
-                frame = socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                message = decode_for_agent(frame)
-            except WireError:
-                self._num_rejected += 1
-                continue
+        for message in self._messages(socket):
             if isinstance(message, RankHello):
                 if not self._members.greet(message):
                     continue
             elif isinstance(message, RankBye):
                 self._members.leave(message)
-            elif isinstance(message, Welcome | Ack | Refused):
+            elif not isinstance(message, RankSteps):
                 continue
             self._records.append(message)
 
     def _receive_collector(self, socket: zmq.Socket[bytes], now: float) -> None:
-        for _ in range(256):
-            try:
-                frame = socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                message = decode_for_agent(frame)
-            except WireError:
-                self._num_rejected += 1
-                continue
+        for message in self._messages(socket):
             if isinstance(message, Welcome):
                 self._outbox.welcome(message, now)
             elif isinstance(message, Ack):
                 self._outbox.acknowledge(message, now)
             elif isinstance(message, Refused):
                 self._refused = message.reason
+
+    def _messages(self, socket: zmq.Socket[bytes]) -> Iterator[ToAgent]:
+        """Give what has arrived, a bounded run of it so that timers get their turn; malformed frames are counted."""
+        for _ in range(256):
+            try:
+                frame = socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                yield decode_for_agent(frame)
+            except WireError:
+                self._num_rejected += 1
 
     def _make_batch(self, now: float) -> None:
         samples = tuple(self._samples.popleft() for _ in range(len(self._samples)))
@@ -200,8 +207,6 @@ class Agent:
                 return
 
     def _say_goodbye(self, socket: zmq.Socket[bytes]) -> None:
-        from ddltop.wire.codec import encode
-
         try:
             socket.send(encode(AgentBye(epoch=self._epoch, node=self._node)), zmq.NOBLOCK)
         except zmq.Again:

@@ -1,12 +1,11 @@
 """Start the node's agent as a process of its own, detached from the training job's terminal and signals."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from ddltop.wire.endpoints import RunDir
 from ddltop.wire.locks import is_locked
+from ddltop.wire.processes import start_detached
 
 from .. import __file__ as package_file
 
@@ -20,16 +19,9 @@ def launch_agent(run_dir: RunDir, node: str) -> None:
         return
     environ = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
     environ["PYTHONPATH"] = _import_path()
-    with run_dir.log(f"agent-{node}").open("ab") as log:
-        subprocess.Popen(
-            [sys.executable, "-m", "ddltop_agents.node", "--run-dir", str(run_dir.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environ,
-            start_new_session=True,
-            cwd="/",
-        )
+    start_detached(
+        "ddltop_agents.node", "--run-dir", str(run_dir.path), log=run_dir.log(f"agent-{node}"), environ=environ
+    )
 
 
 def _import_path() -> str:

@@ -44,6 +44,7 @@ class Sender:
         self._seq = 0
         self._num_consumed = 0
         self._num_dropped_steps = 0
+        self._num_lost_stamps = 0
         self._num_steps = 0
         self._num_launches = 0
         self._has_contact = False
@@ -104,6 +105,7 @@ class Sender:
         stamps = self._stream.stamps
         taken = [stamps.popleft() for _ in range(len(stamps))]
         self._num_consumed += len(taken)
+        self._num_lost_stamps = max(self._num_lost_stamps, self._stream.num_recorded - self._num_consumed - len(stamps))
         return list(self._assembler.feed(taken))
 
     def _gather(self, measures: list[StepMeasure]) -> None:
@@ -118,13 +120,18 @@ class Sender:
                 rank=self._hello.rank,
                 seq=self._seq,
                 wall_minus_perf_ns=self._wall_minus_perf_ns,
-                dropped=self._num_dropped_steps,
+                dropped=self._dropped_steps(),
                 overhead_us=self._overhead_us(),
             )
         )
         self._unsent.append((len(measures), frame))
         while len(self._unsent) > MAX_UNSENT:
             self._num_dropped_steps += self._unsent.popleft()[0]
+
+    def _dropped_steps(self) -> int:
+        """Count steps lost in our own queue, and those whose stamps the stream dropped before they were read."""
+        stamps_per_step = max(1.0, self._num_consumed / max(1, self._num_steps))
+        return self._num_dropped_steps + round(self._num_lost_stamps / stamps_per_step)
 
     def _overhead_us(self) -> float:
         """Our own time per step: stamps and hook on the training thread, plus this thread's CPU, microseconds."""

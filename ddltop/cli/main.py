@@ -3,9 +3,11 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
+from typing import cast
 
 from ddltop import __version__
 from ddltop.cli import exit_codes
+from ddltop.cli.command import Command
 from ddltop.errors import DdltopError
 
 COMMANDS = ("run", "attach", "collect", "agent", "replay", "report", "demo", "doctor")
@@ -30,7 +32,7 @@ def build_parser() -> tuple[ArgumentParser, dict[str, ArgumentParser]]:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     parsers = {}
     for name in COMMANDS:
-        module = import_module(f"ddltop.cli.{name}")
+        module = cast("Command", import_module(f"ddltop.cli.{name}"))
         parsers[name] = commands.add_parser(
             module.NAME, help=module.HELP, description=module.HELP, formatter_class=RawDescriptionHelpFormatter
         )

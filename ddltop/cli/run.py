@@ -60,6 +60,7 @@ def prepare_run(words: tuple[str, ...], *, no_buckets: bool = False) -> Launch |
     from ddltop.sources.runs import sweep_stale_runs
     from ddltop.wire.endpoints import RunDir, RunFile, node_name, private_directory, runs_root
     from ddltop.wire.environment import ENV_BUCKETS, ENV_RUN_DIR
+    from ddltop.wire.processes import start_detached
 
     try:
         run_id = f"{_stem(words)}-{time.strftime('%H%M%S')}-{secrets.token_hex(2)}"
@@ -76,7 +77,7 @@ def prepare_run(words: tuple[str, ...], *, no_buckets: bool = False) -> Launch |
                 launcher_pid=os.getpid(),
             )
         )
-        start_collector(run_dir.path)
+        start_detached("ddltop", "collect", "--run-dir", str(run_dir.path), log=run_dir.log("collector"))
         _await_collector(run_dir.path)
     except (OSError, DdltopError) as error:
         print(f"ddltop: this run is not watched: {error}", file=sys.stderr)
@@ -87,21 +88,6 @@ def prepare_run(words: tuple[str, ...], *, no_buckets: bool = False) -> Launch |
     if no_buckets:
         environ[ENV_BUCKETS] = "off"
     return Launch(run_dir.path, environ)
-
-
-def start_collector(run_dir_path: Path) -> "subprocess.Popen[bytes]":
-    """Start the collector as a process of its own, out of reach of the terminal's signals."""
-    from ddltop.wire.endpoints import RunDir
-
-    with RunDir(run_dir_path).log("collector").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "ddltop", "collect", "--run-dir", str(run_dir_path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-        )
 
 
 def finish_run(launch: Launch, exit_code: int) -> None:

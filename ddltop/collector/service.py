@@ -15,7 +15,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from ddltop.collector.ingest import Ingest
 from ddltop.collector.snapshot import Snapshot, encode_snapshot
-from ddltop.collector.view import View
+from ddltop.collector.snapshot_builder import SnapshotBuilder
 from ddltop.model.window import Window
 from ddltop.wire.codec import MAX_FRAME_BYTES, encode
 from ddltop.wire.endpoints import RunDir
@@ -85,7 +85,7 @@ class Collector:
         self._sink = sink
         self._tcp = tcp
         self._is_launcher_alive = is_launcher_alive
-        self._view = View(ingest)
+        self._builder = SnapshotBuilder(ingest)
         self._clock = Clock()
         self._viewed_at = 0.0
         self._finished_at: float | None = None
@@ -141,7 +141,7 @@ class Collector:
                 self._ingest.tick(now)
             if now >= summary_at and self._finished_at is None:
                 summary_at = now + SUMMARY_S
-                self._sink.put_summary(self._view.snapshot(now), self._ingest.take_completed())
+                self._sink.put_summary(self._builder.build(now), self._ingest.take_completed())
             if self._finished_at is None and self._is_over(now, started):
                 self._finish(on_finished)
             if self._finished_at is not None and not self._is_watched(now):
@@ -163,7 +163,7 @@ class Collector:
                 self._sink.put_frame(now, frame)
             if intake.wants_snapshot:
                 self._viewed_at = now
-                intake.replies.append(SnapshotReply(snapshot=encode_snapshot(self._view.snapshot(now))))
+                intake.replies.append(SnapshotReply(snapshot=encode_snapshot(self._builder.build(now))))
             for reply in intake.replies:
                 _reply(socket, sender, reply)
 
@@ -181,7 +181,7 @@ class Collector:
         self._finished_at = now
         if self._ingest.ended_at is None and self._ingest.roster.is_over:
             self._ingest.ended_at = now
-        self._sink.put_summary(self._view.snapshot(now), self._ingest.take_completed())
+        self._sink.put_summary(self._builder.build(now), self._ingest.take_completed())
         self._sink.close()
         on_finished()
 

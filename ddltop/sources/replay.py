@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ddltop.collector.ingest import Ingest
 from ddltop.collector.snapshot import Snapshot
-from ddltop.collector.view import LIVE_WINDOW_STEPS, View
+from ddltop.collector.snapshot_builder import LIVE_WINDOW_STEPS, SnapshotBuilder
 from ddltop.recording.reader import Recording
 from ddltop.sources.source import SourceMode
 
@@ -22,7 +22,7 @@ class ReplaySource:
         self._recording = Recording(path)
         self._frames: Iterator[tuple[float, bytes]] = self._recording.frames()
         self._ingest = _ingest_for(self._recording)
-        self._view = View(self._ingest)
+        self._builder = SnapshotBuilder(self._ingest)
         self._speed = speed
         self._next = next(self._frames, None)
         self._position = self._next[0] if self._next else 0.0
@@ -42,7 +42,7 @@ class ReplaySource:
         if self._next is None and self._is_shown_to_end:
             return None
         self._is_shown_to_end = self._next is None
-        return self._view.snapshot(self._position)
+        return self._builder.build(self._position)
 
     def close(self) -> None:
         """Close the file."""
@@ -80,7 +80,7 @@ def _read(path: Path, *, window_steps: int | None) -> Snapshot:
                 _tick_through(ingest, position, at)
             ingest.receive(frame, at)
             position = at
-        return View(ingest, window_steps=window_steps).snapshot(position or recording.started_at or 0.0)
+        return SnapshotBuilder(ingest, window_steps=window_steps).build(position or recording.started_at or 0.0)
     finally:
         recording.close()
 

@@ -38,7 +38,7 @@ def test_model_and_diagnosis_know_no_edge(module: str) -> None:
 
 
 def test_only_the_screen_loads_textual() -> None:
-    code = "import ddltop.sources.live, ddltop.export.text, ddltop.collector.view, ddltop.recording.worker"
+    code = "import ddltop.sources.live, ddltop.export.text, ddltop.collector.snapshot_builder, ddltop.recording.worker"
     assert not loaded_by(code) & {"textual", "rich"}
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddltop.collector.ingest import Ingest
 from ddltop.collector.snapshot import RankState, RunState, Snapshot, decode_snapshot, encode_snapshot
-from ddltop.collector.view import View
+from ddltop.collector.snapshot_builder import SnapshotBuilder
 from ddltop.diagnose.finding import Code
 from ddltop.wire.codec import MAX_FRAME_BYTES, encode
 from ddltop.wire.messages import (
@@ -33,7 +33,7 @@ def started() -> Ingest:
 
 
 def snapshot_of(ingest: Ingest, now: float = 1.0) -> Snapshot:
-    return View(ingest).snapshot(now)
+    return SnapshotBuilder(ingest).build(now)
 
 
 def test_an_agent_is_welcomed_and_its_batches_are_acknowledged() -> None:

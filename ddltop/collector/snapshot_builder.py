@@ -32,7 +32,7 @@ STALLED_AFTER_S = 5.0
 _EMPTY_HISTORY = History(steps=(), t_iter=(), t_c_no=(), lateness={})
 
 
-class View:
+class SnapshotBuilder:
     """Build snapshots of one run; what depends on steps alone is kept until a new step is complete.
 
     `window_steps` is the number of newest steps to assess; None assesses all that memory holds.
@@ -45,7 +45,7 @@ class View:
         self._assessment: Assessment | None = None
         self._history = _EMPTY_HISTORY
 
-    def snapshot(self, now: float) -> Snapshot:
+    def build(self, now: float) -> Snapshot:
         """Give the picture at `now`, the collector's clock in seconds."""
         ingest = self._ingest
         self._refresh()
