@@ -36,7 +36,7 @@ def steps_of(recording: Path, rank: int) -> Steps:
 
 
 def measure(lab: Lab, mode: str) -> Iterator[tuple[Steps, Steps, dict[str, float]]]:
-    """Train once; give per rank, in seconds: ours and the script's timers step by step, the profiler's mean per step."""
+    """Train once; give per rank, seconds: ours and the timers of the script step by step, the mean of the profiler."""
     out = lab.home / "measured"
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = lab.ddltop("run", "--", *words, str(SCRIPT), str(out), mode, timeout=180)
