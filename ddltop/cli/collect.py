@@ -48,7 +48,7 @@ def run(options: Namespace) -> int:
     ingest = Ingest(run_dir.run_id, command=run_file.command, started_at=run_file.started_us / 1e6)
     sink = _open_sink(options, run_dir, run_file.command)
     is_stopped = _stop_on_signals()
-    collector = Collector(run_dir, ingest, sink, tcp=tcp, is_launcher_alive=lambda: _is_alive(run_file.launcher_pid))
+    collector = Collector(run_dir, ingest, sink, tcp=tcp, launcher_pid=run_file.launcher_pid)
     collector.run(is_stopped, run_dir.finished_mark.touch)
     _remove(run_dir)
     return exit_codes.OK
@@ -124,18 +124,6 @@ def _stop_on_signals() -> Callable[[], bool]:
     # The SSH session that started the run may end: the collector goes on.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     return lambda: bool(wanted)
-
-
-def _is_alive(pid: int | None) -> bool:
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _remove(run_dir: "RunDir") -> None:

@@ -23,6 +23,7 @@ NAME = "demo"
 HELP = "watch a real 2-rank DDP training on this machine's CPU (--simulate: without torch)"
 
 END_LIMIT_S = 15.0
+POLL_S = 0.5
 MODELS = ("tiny", "cnn", "alexnet", "googlenet", "resnet50")
 
 
@@ -115,8 +116,8 @@ def _print_card(launch: "Launch", options: Namespace, process: "subprocess.Popen
     source = LiveSource(RunDir(launch.run_dir_path).collector_endpoint)
     try:
         snapshot = await_steps(source, FIRST_STEPS_LIMIT_S * 3, lambda: process.poll() is not None)
-        while process.poll() is None:
-            snapshot = source.poll(0.5) or snapshot
+        while _is_running(process, POLL_S):
+            snapshot = source.poll(POLL_S) or snapshot
         snapshot = _last_snapshot(source, snapshot)
     finally:
         source.close()
@@ -133,8 +134,17 @@ def _last_snapshot(source: "LiveSource", snapshot: "Snapshot") -> "Snapshot":
 
     deadline = time.monotonic() + 3.0
     while snapshot.state is not RunState.ENDED and time.monotonic() < deadline:
-        snapshot = source.poll(0.25) or snapshot
+        time.sleep(POLL_S / 2)
+        snapshot = source.poll(POLL_S) or snapshot
     return snapshot
+
+
+def _is_running(process: "subprocess.Popen[bytes]", wait_s: float) -> bool:
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ddltop.sources.source import Source
 
 FIRST_STEPS_LIMIT_S = 30.0
+POLL_S = 0.5
 
 
 def add_viewing_options(parser: ArgumentParser) -> None:
@@ -44,10 +45,12 @@ def await_steps(source: "Source", limit_s: float, is_hopeless: Callable[[], bool
     deadline = time.monotonic() + limit_s
     newest = None
     while time.monotonic() < deadline and not is_hopeless():
-        snapshot = source.poll(0.5)
+        snapshot = source.poll(POLL_S)
         newest = snapshot or newest
         if snapshot is not None and (snapshot.assessment is not None or snapshot.run.exit_code is not None):
             return snapshot
+        # An answer comes at once: asking again at once would keep the collector busy.
+        time.sleep(POLL_S / 2)
     if newest is None:
         raise NoRunError(
             "the collector does not answer", "see collector.log in the run's directory, or run ddltop doctor"

@@ -4,6 +4,7 @@ ipc sockets in the run's private directory need no keys; TCP always speaks CURVE
 the run's own key file.
 """
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ ZAP_DOMAIN = "ddltop"
 AGENTS_GRACE_S = 10.0
 VIEWER_GRACE_S = 3.0
 VIEWER_LIMIT_S = 3600.0
-NO_RANK_LIMIT_S = 600.0
+SILENCE_LIMIT_S = 20.0
+LONG_SILENCE_LIMIT_S = 600.0
 
 
 class Sink(Protocol):
@@ -57,6 +59,29 @@ class TcpEndpoint:
     key_file: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The process that started the run and will say how it ended; `pid` is None when there is none."""
+
+    pid: int | None
+
+    def is_alive(self) -> bool:
+        """Tell whether there is one and it lives."""
+        if self.pid is None:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+    def is_gone(self) -> bool:
+        """Tell whether there was one and it has ended."""
+        return self.pid is not None and not self.is_alive()
+
+
 class Clock:
     """Wall-clock seconds that never jump: read once, then carried by the monotonic clock."""
 
@@ -78,13 +103,13 @@ class Collector:
         sink: Sink,
         *,
         tcp: TcpEndpoint | None = None,
-        is_launcher_alive: Callable[[], bool] = lambda: False,
+        launcher_pid: int | None = None,
     ) -> None:
         self._run_dir = run_dir
         self._ingest = ingest
         self._sink = sink
         self._tcp = tcp
-        self._is_launcher_alive = is_launcher_alive
+        self._launcher = Launcher(launcher_pid)
         self._builder = SnapshotBuilder(ingest)
         self._clock = Clock()
         self._viewed_at = 0.0
@@ -171,10 +196,13 @@ class Collector:
         ingest = self._ingest
         if ingest.is_over:
             # A launcher that still lives will say how its command ended.
-            return ingest.exit_code is not None or not self._is_launcher_alive()
+            return ingest.exit_code is not None or not self._launcher.is_alive()
         if ingest.ended_at is not None and now - ingest.ended_at > AGENTS_GRACE_S:
             return True
-        return not ingest.roster.ranks and ingest.exit_code is None and now - started > NO_RANK_LIMIT_S
+        # Nobody has been heard for long, or for a while and the launcher is gone: a run that was killed.
+        heard_at = max([started, *(node.seen_at for node in ingest.roster.nodes.values())])
+        limit_s = SILENCE_LIMIT_S if self._launcher.is_gone() else LONG_SILENCE_LIMIT_S
+        return not self._launcher.is_alive() and now - heard_at > limit_s
 
     def _finish(self, on_finished: Callable[[], None]) -> None:
         now = self._clock.now()

@@ -4,6 +4,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,10 @@ from typing import Any
 import pytest
 import zmq
 
+from ddltop.collector.service import Launcher
+from ddltop.collector.snapshot import Snapshot
 from ddltop.errors import UsageError
+from ddltop.sources.source import SourceMode
 from ddltop.wire.codec import encode
 from ddltop.wire.endpoints import private_directory
 from ddltop.wire.keyfile import Keys, read_keys, write_keys
@@ -132,3 +137,36 @@ def test_the_demo_without_a_terminal_prints_the_card_of_real_ranks(lab: Lab) -> 
         assert value, name
         assert float(value.group(1)) > 0
     assert re.search(r"measured \d+\.\d+x +predicted \d+\.\d+x", done.stdout)
+
+
+def test_a_printing_command_asks_now_and_then_and_keeps_no_collector_busy() -> None:
+    from ddltop.cli.viewing import await_steps
+    from tests.unit.builders import make_snapshot, without_figures
+
+    class Eager:
+        """A source that always answers at once, as a collector does."""
+
+        mode = SourceMode.LIVE
+        num_polls = 0
+
+        def poll(self, timeout_s: float) -> Snapshot | None:
+            self.num_polls += 1
+            return without_figures(make_snapshot(2))
+
+        def close(self) -> None:
+            pass
+
+    source = Eager()
+    await_steps(source, 1.0)
+    assert 1 <= source.num_polls <= 6
+
+
+def test_a_launcher_that_has_ended_is_gone_and_none_is_not() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    launcher = Launcher(process.pid)
+    assert launcher.is_alive()
+    assert not launcher.is_gone()
+    process.communicate(b"\n", timeout=30)
+    assert launcher.is_gone()
+    assert not Launcher(None).is_alive()
+    assert not Launcher(None).is_gone()
