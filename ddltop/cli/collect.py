@@ -38,7 +38,13 @@ def run(options: Namespace) -> int:
 
     if options.bind is not None and not options.bind.startswith("tcp://"):
         raise UsageError(f"--bind {options.bind} is no TCP endpoint", "ddltop collect --bind tcp://0.0.0.0:5577")
-    run_dir = RunDir(private_directory(_run_dir_path(options)))
+    path = _run_dir_path(options)
+    if options.bind is None and not path.is_dir():
+        # Started by an agent for a run that has been cleared away meanwhile: not to be made anew.
+        raise UsageError(
+            f"there is no run directory {path}", "runs make their own: ddltop run -- torchrun ... train.py"
+        )
+    run_dir = RunDir(private_directory(path))
     lock = hold_lock(run_dir.collector_lock)
     if lock is None:
         print(f"ddltop: run {run_dir.run_id} has a collector already", file=sys.stderr)
