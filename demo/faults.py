@@ -3,6 +3,7 @@
 import time
 from argparse import ArgumentTypeError
 from dataclasses import dataclass
+from multiprocessing.sharedctypes import RawValue
 from typing import Any
 
 import torch
@@ -49,18 +50,35 @@ def parse_fault(text: str) -> Fault:
         )
     except (KeyError, ValueError) as error:
         raise ArgumentTypeError(usage) from error
-    if not 0 <= fault.seconds < 3600 or fault.every < 1:
+    if not is_sound(fault):
         raise ArgumentTypeError(usage)
     return fault
 
 
+def is_sound(fault: Fault) -> bool:
+    """Tell whether the numbers of a fault allow it to strike."""
+    is_somewhere = fault.rank is None or fault.rank >= 0
+    is_sometime = fault.first >= 0 and (fault.last is None or fault.first < fault.last) and fault.every >= 1
+    return is_somewhere and is_sometime and 0 <= fault.seconds < 3600
+
+
 class Faults:
-    """The faults of this rank; `step` is set by the training loop."""
+    """The faults of this rank; `step` is set by the training loop, and read by its loader's workers too."""
 
     def __init__(self, faults: list[Fault], rank: int) -> None:
         self._faults = faults
         self._rank = rank
-        self.step = 0
+        # Shared memory: a DataLoader worker is a fork, and would otherwise stay at the step of its birth.
+        self._step = RawValue("q", 0)
+
+    @property
+    def step(self) -> int:
+        """The step that the training loop is in."""
+        return int(self._step.value)
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._step.value = step
 
     def strike(self, kind: str) -> None:
         """Sleep as long as the faults of this kind want it in this step."""

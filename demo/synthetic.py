@@ -10,15 +10,15 @@ NUM_CLASSES = 100
 
 
 class SyntheticImages(Dataset[tuple[Tensor, Tensor]]):
-    """`NUM_SAMPLES` samples of `shape`; a small pool of random images is drawn once, with `seed`."""
+    """`num_samples` samples of `shape`; a small pool of random images is drawn once, with `seed`."""
 
-    def __init__(self, shape: tuple[int, ...], seed: int) -> None:
+    def __init__(self, shape: tuple[int, ...], seed: int, num_samples: int = NUM_SAMPLES) -> None:
         generator = torch.Generator().manual_seed(seed)
         self._images = torch.randn(64, *shape, generator=generator)
-        self._labels = torch.randint(0, NUM_CLASSES, (NUM_SAMPLES,), generator=generator)
+        self._labels = torch.randint(0, NUM_CLASSES, (num_samples,), generator=generator)
 
     def __len__(self) -> int:
-        return NUM_SAMPLES
+        return len(self._labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         return self._images[index % 64], self._labels[index]

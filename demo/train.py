@@ -5,19 +5,20 @@ torchrun --standalone --nproc-per-node 2 demo/train.py --model cnn --steps 200
 
 import argparse
 import contextlib
-import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from faults import Faults, inject, parse_fault
 from networks import DEFAULTS, NETWORKS, TINY_FEATURES
-from synthetic import NUM_CLASSES, Collate, SyntheticImages
+from stopwatch import Stopwatch
+from synthetic import NUM_CLASSES, NUM_SAMPLES, Collate, SyntheticImages
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -28,25 +29,39 @@ STEPS_BETWEEN_CLOCKS = 10
 # gloo can abort the interpreter when it ends while its threads still work (seen without any instrumentation).
 GRACE_S = 0.1
 
+Loader = DataLoader[tuple[Tensor, Tensor]]
+
+
+def positive(text: str) -> int:
+    """Parse a whole number above zero; raise ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above zero")
+    return int(text)
+
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Train on synthetic images with DistributedDataParallel (gloo, CPU).")
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [options]",
+        description="Train on synthetic images with DistributedDataParallel (gloo, CPU).",
+    )
     parser.add_argument("--model", choices=list(NETWORKS), default="cnn")
-    parser.add_argument("--steps", type=int, help="stop after so many optimizer steps")
+    parser.add_argument("--steps", type=positive, help="stop after so many optimizer steps")
     parser.add_argument("--duration", type=float, help="stop after so many seconds")
-    parser.add_argument("--image-size", type=int, help="pixels; 224 is the size of the papers")
-    parser.add_argument("--batch", type=int, help="samples per rank and micro-step")
-    parser.add_argument("--accumulate", type=int, default=1, help="micro-steps per optimizer step (no_sync)")
+    parser.add_argument("--image-size", type=positive, help="pixels; 224 is the size of the papers")
+    parser.add_argument("--batch", type=positive, help="samples per rank and micro-step")
+    parser.add_argument("--accumulate", type=positive, default=1, help="micro-steps per optimizer step (no_sync)")
     parser.add_argument("--bucket-cap-mb", type=float)
     parser.add_argument("--workers", type=int, default=0, help="DataLoader workers")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads per rank")
+    parser.add_argument("--threads", type=positive, default=1, help="torch threads per rank")
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log-every", type=int, default=50)
+    parser.add_argument("--log-every", type=positive, default=50)
+    parser.add_argument("--quiet", action="store_true", help="print nothing but the final loss")
     parser.add_argument("--fault", type=parse_fault, action="append", default=[], metavar="KIND:rank=R,ms=T")
     parser.add_argument("--fail-at", type=int, help="exit with code 3 before this step")
     parser.add_argument("--timers", type=Path, help="write this script's own timings, JSON lines, to FILE.rankR")
+    parser.add_argument("--profile", type=Path, help="write torch.profiler's trace of rank 0 to FILE; for a few steps")
     options = parser.parse_args(arguments)
     if options.steps is None and options.duration is None:
         options.steps = 200
@@ -61,42 +76,32 @@ def join_group() -> None:
     """Join the process group of the launcher; without a launcher be the only rank."""
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
-        return
-    store = Path(tempfile.mkdtemp()) / "store"
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    else:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
 
-class Clock:
-    """Write down how long each phase took, with timers of this script's own."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._file = path.with_name(f"{path.name}.rank{dist.get_rank()}").open("w") if path else None
-        self.spent: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time one phase."""
-        begin = time.perf_counter()
-        yield
-        self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - begin
-
-    def end_step(self, step: int) -> None:
-        """Write the step down."""
-        if self._file is not None:
-            self._file.write(json.dumps({"step": step, **self.spent}) + "\n")
-        self.spent = {}
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
+def leave_group() -> None:
+    """Leave it, and give gloo's threads time to end."""
+    dist.destroy_process_group()
+    time.sleep(GRACE_S)
 
 
-def make_loader(options: argparse.Namespace, faults: Faults) -> DataLoader[tuple[Tensor, Tensor]]:
+def profile(path: Path | None) -> contextlib.AbstractContextManager[Any]:
+    """Record rank 0 with torch.profiler and write a Chrome trace at the end; None: nothing."""
+    if path is None or dist.get_rank() != 0:
+        return contextlib.nullcontext()
+    return torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        on_trace_ready=lambda recorded: recorded.export_chrome_trace(str(path)),
+    )
+
+
+def make_loader(options: argparse.Namespace, faults: Faults) -> Loader:
     """Make this rank's loader."""
     is_flat = options.model == "tiny"
     shape = (TINY_FEATURES,) if is_flat else (3, options.image_size, options.image_size)
-    data = SyntheticImages(shape, options.seed)
+    # With less than one whole batch per rank the loader would give none, for ever.
+    data = SyntheticImages(shape, options.seed, max(NUM_SAMPLES, options.batch * dist.get_world_size()))
     sampler: DistributedSampler[tuple[Tensor, Tensor]] = DistributedSampler(data, seed=options.seed)
     return DataLoader(
         data,
@@ -109,7 +114,7 @@ def make_loader(options: argparse.Namespace, faults: Faults) -> DataLoader[tuple
     )
 
 
-def batches(loader: DataLoader[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(loader: Loader) -> Iterator[tuple[Tensor, Tensor]]:
     """Give batches for ever, epoch after epoch."""
     epoch = 0
     while True:
@@ -130,55 +135,92 @@ def is_over(options: argparse.Namespace, step: int, begun: float) -> bool:
     return bool(verdict.item())
 
 
-def train(options: argparse.Namespace) -> float:
-    """Train; give the last loss of this rank."""
-    rank = dist.get_rank()
-    torch.manual_seed(options.seed)
-    faults = Faults(options.fault, rank)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainer:
+    """What one optimizer step needs."""
+
+    ddp: DistributedDataParallel
+    optimizer: torch.optim.Optimizer
+    source: Iterator[tuple[Tensor, Tensor]]
+    num_micro_steps: int
+    stopwatch: Stopwatch
+
+    def take_step(self) -> Tensor:
+        """Take one optimizer step; give this rank's loss, the mean over its micro-steps."""
+        loss = torch.zeros(())
+        for micro_step in range(self.num_micro_steps):
+            is_last = micro_step == self.num_micro_steps - 1
+            with contextlib.nullcontext() if is_last else self.ddp.no_sync():
+                loss += self._take_micro_step()
+        with self.stopwatch.phase("t_u"):
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+    def _take_micro_step(self) -> Tensor:
+        with self.stopwatch.phase("t_io"):
+            images, labels = next(self.source)
+        with self.stopwatch.phase("t_f"):
+            logits = self.ddp(images)
+        with self.stopwatch.phase("t_loss"):
+            loss = nn.functional.cross_entropy(logits, labels) / self.num_micro_steps
+        with self.stopwatch.phase("t_b_and_wait"):
+            loss.backward()
+        return loss.detach()
+
+
+def make_trainer(options: argparse.Namespace, faults: Faults) -> Trainer:
+    """Make this rank's part of the training."""
     model = NETWORKS[options.model](NUM_CLASSES)
     inject(model, faults)
     ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=options.lr, momentum=0.9)
-    criterion = nn.CrossEntropyLoss()
-    source = batches(make_loader(options, faults))
-    clock = Clock(options.timers)
+    timers: Path | None = options.timers
+    return Trainer(
+        ddp=ddp,
+        optimizer=torch.optim.SGD(ddp.parameters(), lr=options.lr, momentum=0.9),
+        source=batches(make_loader(options, faults)),
+        num_micro_steps=options.accumulate,
+        stopwatch=Stopwatch(timers and timers.with_name(f"{timers.name}.rank{dist.get_rank()}")),
+    )
+
+
+def train(options: argparse.Namespace) -> float:
+    """Train; give the last loss of this rank."""
+    torch.manual_seed(options.seed)
+    faults = Faults(options.fault, dist.get_rank())
+    trainer = make_trainer(options, faults)
+    is_talking = dist.get_rank() == 0 and not options.quiet
+    num_samples = options.batch * options.accumulate * dist.get_world_size()
     begun, loss, step = time.monotonic(), torch.zeros(()), 0
     while not is_over(options, step, begun):
         if step == options.fail_at:
             sys.exit(3)
         faults.step = step
-        for micro_step in range(options.accumulate):
-            is_last = micro_step == options.accumulate - 1
-            with contextlib.nullcontext() if is_last else ddp.no_sync():
-                with clock.phase("t_io"):
-                    images, labels = next(source)
-                with clock.phase("t_f"):
-                    loss = criterion(ddp(images), labels) / options.accumulate
-                with clock.phase("t_b_and_wait"):
-                    loss.backward()
-        with clock.phase("t_u"):
-            optimizer.step()
-        optimizer.zero_grad()
-        clock.end_step(step)
+        loss = trainer.take_step()
+        if is_talking and (step + 1) % options.log_every == 0:
+            pace = (step + 1) * num_samples / (time.monotonic() - begun)
+            print(f"step {step + 1}  loss {loss.item():.4f}  {pace:.0f} samples/s", flush=True)
+        trainer.stopwatch.end_step(step)
         step += 1
-        if rank == 0 and step % options.log_every == 0:
-            pace = step * options.batch * options.accumulate * dist.get_world_size() / (time.monotonic() - begun)
-            print(f"step {step}  loss {loss.item():.4f}  {pace:.0f} samples/s", flush=True)
-    clock.close()
+    trainer.stopwatch.close()
+    if is_talking:
+        print(f"trained {step} steps in {time.monotonic() - begun:.1f} s", flush=True)
     return loss.item()
 
 
 def main() -> None:
-    """Train and leave the group in order."""
+    """Train and leave the group in order, also when the training fails."""
     options = parse()
     torch.set_num_threads(options.threads)
     join_group()
-    loss = train(options)
-    if dist.get_rank() == 0:
-        print(f"final loss {loss!r}", flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
-    time.sleep(GRACE_S)
+    try:
+        with profile(options.profile):
+            loss = train(options)
+        if dist.get_rank() == 0:
+            print(f"final loss {loss!r}", flush=True)
+        dist.barrier()
+    finally:
+        leave_group()
 
 
 if __name__ == "__main__":

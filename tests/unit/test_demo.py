@@ -1,5 +1,6 @@
 """The demo's own parts: networks of the published sizes, faults that strike where they are told to."""
 
+import json
 import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -51,7 +52,8 @@ def test_a_fault_strikes_its_rank_in_its_steps() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "nonsense", "backward-delay", "backward-delay:rank=x,ms=1", "backward-delay:rank=1", "no-delay:rank=1,ms=1",
-     "backward-delay:rank=1,ms=-4", "backward-delay:rank=1,ms=4,colour=red", "backward-delay:rank=1,ms=4,every=0"],
+     "backward-delay:rank=1,ms=-4", "backward-delay:rank=1,ms=4,colour=red", "backward-delay:rank=1,ms=4,every=0",
+     "backward-delay:rank=-1,ms=4", "backward-delay:rank=1,ms=4,from=9,to=9"],
 )  # fmt: skip
 def test_a_wrong_fault_is_told_what_would_be_right(text: str) -> None:
     from faults import parse_fault
@@ -80,3 +82,45 @@ def test_the_training_script_does_not_know_us() -> None:
         assert "import ddltop" not in path.read_text()
         assert "from ddltop" not in path.read_text()
     assert "ddltop" not in {name for name in sys.modules if name == "networks"}
+
+
+def test_the_stopwatch_of_the_script_adds_up_to_the_time_that_passed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import stopwatch
+
+    now = 100.0
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: now)
+    watch = stopwatch.Stopwatch(tmp_path / "timers")
+    for step in range(2):
+        for name, seconds in (("t_io", 1.0), ("t_f", 2.0), ("t_f", 0.5)):
+            with watch.phase(name):
+                now += seconds
+        now += 4.0  # in no phase
+        watch.end_step(step)
+    watch.close()
+    rows = [json.loads(line) for line in (tmp_path / "timers").read_text().splitlines()]
+    assert rows == [{"step": step, "t_io": 1.0, "t_f": 2.5, "t_rest": 4.0} for step in range(2)]
+
+
+# Python 3.12 and newer warn of any fork beside threads; DataLoader's own workers are such forks.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fault_in_a_loader_worker_follows_the_step_of_the_loop() -> None:
+    import multiprocessing
+
+    from faults import Faults
+
+    faults = Faults([], rank=0)
+    fork = multiprocessing.get_context("fork")
+    asked, answers = fork.Event(), fork.Queue()
+
+    def work() -> None:
+        asked.wait(30)
+        answers.put(faults.step)
+
+    worker = fork.Process(target=work)
+    worker.start()
+    faults.step = 17
+    asked.set()
+    assert answers.get(timeout=30) == 17
+    worker.join(30)
