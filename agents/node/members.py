@@ -36,7 +36,8 @@ class Members:
     @property
     def pids(self) -> dict[int, int]:
         """Map rank to process id for the ranks that are present."""
-        return {hello.rank: hello.pid for hello in self._present.values()}
+        # The sensors' thread asks while the agent's own adds and removes: a copy is taken in one go.
+        return {hello.rank: hello.pid for hello in tuple(self._present.values())}
 
     def greet(self, hello: RankHello) -> bool:
         """Note a rank; tell whether this is new: a first hello or changed facts."""
