@@ -11,7 +11,8 @@ from pathlib import Path
 from ddltop.wire.messages import NicSample
 
 _COUNTERS = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
-MAX_INTERFACES = 64
+MAX_INTERFACES = 64  # six open files each: well under the usual limit of 1024
+_NO_INDEX = 2**31
 _MEGABIT_BYTES_PER_S = 125_000.0
 
 
@@ -42,9 +43,19 @@ class NicSensor:
 
     def _names(self) -> list[str]:
         try:
-            return sorted(entry.name for entry in os.scandir(self._folder))[:MAX_INTERFACES]
+            with os.scandir(self._folder) as entries:
+                # The bonding driver puts a plain file, bonding_masters, among the interfaces.
+                names = sorted(entry.name for entry in entries if entry.is_dir())
         except OSError:
             return []
+        if len(names) <= MAX_INTERFACES:
+            return names
+        # Loopback, ports and bonds are as old as the boot; the many interfaces of containers come later.
+        return sorted(sorted(names, key=self._index)[:MAX_INTERFACES])
+
+    def _index(self, name: str) -> int:
+        text = self._read_text(name, "ifindex") or ""
+        return int(text) if text.isdecimal() else _NO_INDEX
 
     def _sample_one(self, name: str, now_s: float) -> NicSample:
         counters = {counter: self._read_counter(name, counter) for counter in _COUNTERS}
@@ -53,11 +64,11 @@ class NicSensor:
         self._last[name] = reading
         elapsed_s = now_s - last.at_s if last else 0.0
         return NicSample(
-            name="".join(c for c in name if c.isprintable()),
+            name=_printable(name),
             rx_bytes_per_s=_rate(last.rx_bytes if last else None, reading.rx_bytes, elapsed_s),
             tx_bytes_per_s=_rate(last.tx_bytes if last else None, reading.tx_bytes, elapsed_s),
             speed_bytes_per_s=self._speed(name),
-            operstate=self._read_text(name, "operstate") or "unknown",
+            operstate=_printable(self._read_text(name, "operstate") or "") or "unknown",
             rx_errors=counters["rx_errors"],
             tx_errors=counters["tx_errors"],
             rx_dropped=counters["rx_dropped"],
@@ -101,6 +112,11 @@ class NicSensor:
         descriptor = self._descriptors.pop(key, None)
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _printable(text: str) -> str:
+    """Drop what a terminal or the wire may not have: control characters and bytes that are no UTF-8."""
+    return "".join(c for c in text if c.isprintable())[:64]
 
 
 def _rate(before: int | None, after: int | None, elapsed_s: float) -> float | None:
