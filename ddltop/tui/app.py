@@ -1,6 +1,7 @@
 """The Textual app around the pure pictures: a thread polls the source, keys change the view, one widget draws."""
 
 import math
+import os
 import threading
 import time
 from dataclasses import replace
@@ -118,6 +119,11 @@ class DdltopApp(App[int]):
         """What is shown."""
         return self._picture.view
 
+    @property
+    def look(self) -> Look:
+        """How it is shown."""
+        return self._picture.look
+
     def compose(self) -> ComposeResult:
         """One widget fills the screen."""
         yield self._picture
@@ -209,7 +215,7 @@ class DdltopApp(App[int]):
     def action_scroll(self, lines: int) -> None:
         """Scroll the ranks or the page."""
         # Never further than there is anything: each press back must be seen.
-        last = max_scroll(self.view, *self._picture.size, self._picture.look)
+        last = max_scroll(self.view, *self._picture.size, self.look)
         self._change(scroll=min(last, max(0, self.view.scroll + lines)))
 
     def action_interval(self) -> None:
@@ -223,7 +229,7 @@ class DdltopApp(App[int]):
         width, height = self._picture.size
         try:
             stem.with_suffix(".svg").write_text(self.export_screenshot(title="ddltop"))
-            text = "\n".join(line.plain.rstrip() for line in draw(self.view, width, height, self._picture.look))
+            text = "\n".join(line.plain.rstrip() for line in draw(self.view, width, height, self.look))
             stem.with_suffix(".txt").write_text(text + "\n")
         except OSError as error:
             self._say(f"not saved: {error.strerror}")
@@ -233,6 +239,8 @@ class DdltopApp(App[int]):
 
 def run(source: Source, *, theme: str, ascii_only: bool, colour: bool) -> int:
     """Show a source until the user leaves; give the exit code."""
+    # Textual takes COLORTERM at its word even where TERM says that there is nothing to colour.
+    colour = colour and os.environ.get("TERM") not in ("dumb", "unknown")
     app = DdltopApp(source, theme=theme, ascii_only=ascii_only, colour=colour)
     # No mouse: the terminal's own selection keeps working, which people paste from.
     code = app.run(mouse=False)

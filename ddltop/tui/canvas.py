@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rich.cells import cell_len
 from rich.text import Text
 
+from ddltop.presentation.words import plain
 from ddltop.tui.look import Look
 
 Span = tuple[str, str]
@@ -24,6 +25,20 @@ def fit(text: Text, width: int) -> Text:
     text = text.copy()
     text.truncate(width, overflow="crop", pad=True)
     return text
+
+
+def fence(text: Text, look: Look) -> Text:
+    """Replace, cell by cell, what a terminal would obey, and in ASCII mode what is not ASCII: the last look at a line.
+
+    Strings of a run (hosts, models, drivers) come from the wire or from a recording of a stranger.
+    """
+    safe = plain(text.plain)
+    if look.ascii_only:
+        safe = safe.encode("ascii", "replace").decode("ascii")
+    if safe == text.plain:
+        return text
+    # One character stands for one, so the spans keep their places.
+    return Text(safe, spans=text.spans, style=text.style, no_wrap=True, overflow="crop", end="")
 
 
 def spread(left: Text, right: Text, width: int) -> Text:

@@ -6,17 +6,23 @@ from ddltop.collector.snapshot import Snapshot
 from ddltop.diagnose.finding import Finding, Severity
 from ddltop.presentation.words import plain
 from ddltop.tui.canvas import heading, line, wrap_words
+from ddltop.tui.doubts import doubt_lines
 from ddltop.tui.look import Look
 from ddltop.units import format_number, format_share, format_time
 
 INDENT = 4
+MAX_NAMED = 3
 
 
 def finding_lines(snapshot: Snapshot, width: int, look: Look, max_lines: int) -> list[Text]:
-    """Draw as many active findings as fit, the gravest first, each whole; the rest as a count."""
+    """Draw as many active findings as fit, the gravest first, each whole if it can be; the rest as a count."""
     active = [finding for finding in snapshot.findings if finding.is_active]
     if not active:
         return [line(heading("FINDINGS", look), ("none: nothing stands out", look.dim))]
+    first = _block(active[0], snapshot, width, look)
+    if max_lines <= len(first):
+        # Not even one fits whole: its heading says the least.
+        return first[: max(1, max_lines)]
     lines = [line(heading("FINDINGS", look))]
     num_drawn = 0
     for finding in active:
@@ -55,14 +61,19 @@ def _head(finding: Finding, snapshot: Snapshot, width: int, look: Look) -> Text:
         else f"steps {finding.first_step:,}-{finding.last_step:,}"
     )
     left = line((f" {mark:<2} ", style), (finding.code.value, style), (f"  {_who(finding, snapshot)}", look.number))
-    left.append(f"  {format_share(finding.share_of_time)} of time, {when}", look.dim)
-    left.truncate(width, overflow="crop")
+    share = f"  {format_share(finding.share_of_time)} of time"
+    for fact in (f"{share}, {when}", share):
+        if left.cell_len + len(fact) <= width:
+            left.append(fact, look.dim)
+            break
     return left
 
 
 def _who(finding: Finding, snapshot: Snapshot) -> str:
     labels = {rank.rank: plain(rank.label) for rank in snapshot.ranks}
-    return ", ".join(labels.get(rank, f"r{rank}") for rank in finding.ranks)
+    named = ", ".join(labels.get(rank, f"r{rank}") for rank in finding.ranks[:MAX_NAMED])
+    more = len(finding.ranks) - MAX_NAMED
+    return f"{named} and {more:,} more" if more > 0 else named
 
 
 def _arrow(look: Look) -> Text:
@@ -70,16 +81,16 @@ def _arrow(look: Look) -> Text:
 
 
 def findings_page(snapshot: Snapshot, width: int, look: Look) -> list[Text]:
-    """Draw all findings, past ones too, with their evidence."""
-    if not snapshot.findings:
-        return [line(heading("FINDINGS", look), ("none so far", look.dim))]
-    lines = [line(heading("FINDINGS", look))]
+    """Draw all findings, past ones too, with their evidence, and how far the figures can be trusted."""
+    none = "" if snapshot.findings else "none so far"
+    lines = [line(heading("FINDINGS", look), (none, look.dim))]
     for finding in snapshot.findings:
         lines.append(line())
         lines += _block(finding, snapshot, width, look)
         evidence = "   ".join(f"{name} {_figure(name, value)}" for name, value in finding.evidence.items())
         lines += wrap_words(evidence, width, look.dim, line((" " * INDENT, "none")), INDENT)
-    return lines
+    doubts = doubt_lines(snapshot, width, look)
+    return [*lines, line(), *doubts] if doubts else lines
 
 
 def _figure(name: str, value: float) -> str:

@@ -4,7 +4,7 @@ Styles name colours of the 256-colour palette, which SSH sessions usually have; 
 reverse carry what they can and the glyphs the rest.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ddltop.presentation.parts import ASCII_GLYPHS, GLYPHS, Role
 
@@ -96,14 +96,15 @@ _PLAIN = Look(
     marker="bold",
 )
 
+# Forward and backward are told apart by colour; without it, by the glyph.
+_PLAIN_GLYPHS = GLYPHS | {Role.BACKWARD: "▌"}
+
 THEMES = ("dark", "light")
 
 
 def make_look(theme: str, *, colour: bool = True, ascii_only: bool = False) -> Look:
     """Give the look of a theme (`dark` or `light`), without colours or in ASCII on request."""
-    from dataclasses import replace
-
-    look = {"dark": _DARK, "light": _LIGHT}[theme] if colour else _PLAIN
+    look = {"dark": _DARK, "light": _LIGHT}[theme] if colour else replace(_PLAIN, glyphs=_PLAIN_GLYPHS)
     return replace(look, ascii_only=True, glyphs=ASCII_GLYPHS) if ascii_only else look
 
 

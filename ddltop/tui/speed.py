@@ -14,20 +14,38 @@ NOTABLE = -0.10
 
 
 def speed_lines(speed: SpeedUp, width: int, look: Look) -> list[Text]:
-    """Draw measured, predicted and ideal speed-up."""
-    verdict = verdict_of(speed)
+    """Draw measured, predicted and ideal speed-up; where room is short, the verdict is the last thing to go."""
     is_bad = speed.deviation is not None and speed.deviation <= NOTABLE
-    words = line(
+    forms = (
+        _words(speed, look, is_bad, predicted_of(speed)),
+        _words(speed, look, is_bad, ""),
+        _short(speed, look, is_bad),
+    )
+    words = next((form for form in forms if form.cell_len <= width), forms[-1])
+    return [words, _bar(speed, width, look, is_bad)]
+
+
+def _words(speed: SpeedUp, look: Look, is_bad: bool, predicted: str) -> Text:
+    return line(
         heading("SPEED-UP", look),
         ("measured ", look.dim),
         (format_speedup(speed.measured), look.number),
         ("  predicted ", look.dim),
-        (predicted_of(speed), look.text),
+        (predicted or format_speedup(speed.predicted), look.text),
         ("  ideal ", look.dim),
         (f"{speed.ideal:.0f}x", look.text),
-        (f"  {verdict}", look.accent if is_bad else look.good),
+        (f"  {verdict_of(speed)}", look.accent if is_bad else look.good),
     )
-    return [words, _bar(speed, width, look, is_bad)]
+
+
+def _short(speed: SpeedUp, look: Look, is_bad: bool) -> Text:
+    return line(
+        heading("SPEED-UP", look),
+        (format_speedup(speed.measured), look.number),
+        (" of ", look.dim),
+        (format_speedup(speed.predicted), look.text),
+        (f"  {verdict_of(speed)}", look.accent if is_bad else look.good),
+    )
 
 
 def _bar(speed: SpeedUp, width: int, look: Look, is_bad: bool) -> Text:

@@ -10,25 +10,24 @@ from ddltop.tui.look import Look
 from ddltop.units import format_ms, format_share, format_time
 
 INDENT = 12
+# A wait below this share of a step is nothing to look at: a healthy run looks calm.
+NOTABLE_WAIT = 0.05
 
 
-def step_lines(assessment: Assessment, width: int, look: Look) -> list[Text]:
-    """Draw the typical rank's step as a bar of parts with their milliseconds."""
+def step_lines(assessment: Assessment, width: int, look: Look, max_lines: int = 4) -> list[Text]:
+    """Draw the typical rank's step as a bar of parts with their milliseconds; the largest parts when room is short."""
     typical = assessment.typical
     parts = step_parts(typical)
+    if not parts:
+        return [line(heading("STEP", look), (format_time(typical.t_iter), look.number))]
     cells = allot([part.seconds for part in parts], max(8, width - INDENT - 1))
     bar = line(heading("STEP", look))
     for part, count in zip(parts, cells, strict=True):
         bar.append(look.glyph(part.role) * count, look.roles[part.role])
-    items = [
-        [
-            (f"{look.glyph(part.role)} ", look.roles[part.role]),
-            (f"{part.label} ", look.dim),
-            (format_ms(part.seconds), look.text),
-        ]
-        for part in parts
-    ]
-    legend = wrap_spans(items, width, INDENT)
+    legend = wrap_spans([_item(part, look, look.text) for part in parts], width, INDENT)
+    if len(legend) > max_lines - 1:
+        largest = sorted(parts, key=lambda part: -part.seconds)
+        legend = wrap_spans([_item(part, look, look.text) for part in largest], width, INDENT)[: max_lines - 1]
     total = f" {format_time(typical.t_iter)}"
     legend[0] = line((f"{total:<{INDENT}}", look.number)) + legend[0][INDENT:]
     return [bar, *legend]
@@ -40,12 +39,16 @@ def gap_lines(assessment: Assessment, width: int, look: Look, max_lines: int) ->
     if not parts:
         return []
     total = sum(part.seconds for part in assessment.gap)
+    t_iter = assessment.phases.t_iter or total
     head = heading("OVER IDEAL", look)
     if max_lines >= len(parts) and len(parts) > 1:
-        lines = _tall(parts, assessment.phases.t_iter or total, width, look)
+        lines = _tall(parts, t_iter, width, look)
         lines[1] = line((f" {format_time(total):<{INDENT - 1}}", look.number)) + lines[1][INDENT:]
     else:
-        items = [[(format_time(total), look.number)], *(_item(part, look) for part in parts)]
+        items = [
+            [(format_time(total), look.number)],
+            *(_item(part, look, _weight(part, t_iter, look)) for part in parts),
+        ]
         lines = wrap_spans(items, width, INDENT)[:max_lines]
     lines[0] = line(head) + lines[0][INDENT:]
     return lines
@@ -57,22 +60,25 @@ def _tall(parts: tuple[Part, ...], total: float, width: int, look: Look) -> list
     lines = []
     for part in parts:
         cells = max(1, round(part.seconds / longest * room)) if longest > 0 and part.seconds > 0 else 0
-        is_wait = part.role is Role.WAIT
         lines.append(
             line(
                 (" " * INDENT, "none"),
                 (f"{part.label:<21}", look.text),
-                (f"{format_ms(part.seconds):>7} ms", look.number if is_wait else look.text),
-                (f" {format_share(part.seconds / total):>5} ", look.dim),
+                (f"{format_ms(part.seconds):>7} ms", _weight(part, total, look)),
+                (f" {format_share(part.seconds / total if total else None):>5} ", look.dim),
                 (look.glyph(part.role) * cells, look.roles[part.role]),
             )
         )
     return lines
 
 
-def _item(part: Part, look: Look) -> list[tuple[str, str]]:
+def _weight(part: Part, t_iter: float, look: Look) -> str:
+    return look.accent if part.role is Role.WAIT and part.seconds > NOTABLE_WAIT * t_iter else look.text
+
+
+def _item(part: Part, look: Look, style: str) -> list[tuple[str, str]]:
     return [
         (f"{look.glyph(part.role)} ", look.roles[part.role]),
         (f"{part.label} ", look.dim),
-        (format_ms(part.seconds), look.accent if part.role is Role.WAIT else look.text),
+        (format_ms(part.seconds), style),
     ]

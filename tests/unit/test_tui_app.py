@@ -11,8 +11,9 @@ from textual.pilot import Pilot
 from ddltop.collector.snapshot import Snapshot
 from ddltop.errors import NoRunError
 from ddltop.sources.source import SourceMode
-from ddltop.tui.app import INTERVALS_S, DdltopApp
+from ddltop.tui.app import INTERVALS_S, DdltopApp, run
 from ddltop.tui.keys import KEYS
+from ddltop.tui.look import make_look
 from ddltop.tui.view import Page, Sort
 from tests.unit.builders import make_snapshot
 
@@ -154,3 +155,16 @@ def test_every_look_runs(options: dict[str, object]) -> None:
         assert "SPEED-UP" in app.export_screenshot().replace("&#160;", " ")
 
     drive(app, act)
+
+
+def test_a_terminal_that_calls_itself_dumb_gets_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    seen: list[DdltopApp] = []
+
+    def leave(app: DdltopApp, **_: object) -> int:
+        seen.append(app)
+        return 0
+
+    monkeypatch.setattr(DdltopApp, "run", leave)
+    assert run(Steady(make_snapshot(2)), theme="dark", ascii_only=False, colour=True) == 0
+    assert seen[0].look == make_look("dark", colour=False)

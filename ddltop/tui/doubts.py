@@ -1,0 +1,46 @@
+"""What the figures lack: ranks that are missing, steps that were lost, phases that are not measured and why."""
+
+from rich.text import Text
+
+from ddltop.collector.snapshot import Quality, Snapshot
+from ddltop.presentation.words import plain
+from ddltop.tui.canvas import heading, line, wrap_words
+from ddltop.tui.look import Look
+
+INDENT = 12
+MAX_NAMED = 8
+
+
+def doubt_lines(snapshot: Snapshot, width: int, look: Look) -> list[Text]:
+    """Draw what is lost and what is not measured; no line when nothing is."""
+    lines: list[Text] = []
+    lost = _lost(snapshot.quality)
+    if lost:
+        lines += wrap_words("; ".join(lost), width, look.warn, line(heading("DATA LOST", look)), INDENT)
+    for why, names in _by_reason(snapshot.run.unmeasured).items():
+        first = line(heading("UNMEASURED", look))
+        lines += wrap_words(f"{', '.join(names)}: {why}", width, look.dim, first, INDENT)
+    return lines
+
+
+def _lost(quality: Quality) -> list[str]:
+    counts = (
+        (quality.dropped, "steps dropped by a probe"),
+        (quality.lost_batches, "batches lost on the way"),
+        (quality.rejected, "frames refused"),
+    )
+    lost = [f"{count:,} {what}" for count, what in counts if count]
+    missing = quality.missing_ranks
+    if missing:
+        names = ", ".join(f"r{rank}" for rank in missing[:MAX_NAMED])
+        more = len(missing) - MAX_NAMED
+        lost.insert(0, f"missing {names}" + (f" and {more:,} more" if more > 0 else ""))
+    return lost
+
+
+def _by_reason(unmeasured: dict[str, str]) -> dict[str, list[str]]:
+    """Join the figures that lack for the same reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in sorted(unmeasured.items()):
+        reasons.setdefault(plain(why), []).append(plain(name))
+    return reasons
