@@ -10,23 +10,34 @@ from ddltop.wire.environment import ENV_RUN_DIR
 from . import attach
 
 
-def instrument(model: Any = None) -> Any:
+def instrument(model: Any = None, optimizer: Any = None) -> Any:
     """Measure every step of this process from now on and return `model`.
 
-    Call it once per rank, best before the DDP model is built; `model` is a DistributedDataParallel instance that
-    exists already. Under `ddltop run` it changes nothing. Never raises: a failure is one line on stderr.
+    Call it once per rank, best at the top of the script: a comm hook of your own then runs inside ours, and the
+    first step is seen whole. `model` is a DistributedDataParallel instance that exists already; other models, and
+    `optimizer`, are found by themselves at their first step. Under `ddltop run` it changes nothing. Never raises: a
+    failure is one line on stderr.
     """
     try:
         if not os.environ.get(ENV_RUN_DIR):
             os.environ[ENV_RUN_DIR] = str(_shared_run_dir())
         attach.arm()
-        if model is not None:
+        if _is_ddp(model):
             from .rank import probe
 
             probe.on_ddp_built(model)
+        elif optimizer is not None:
+            from .rank import probe
+
+            probe.on_optimizer_step(optimizer)
     except Exception as error:  # noqa: BLE001
         print(f"ddltop: this rank is not measured: {error!r}", file=sys.stderr)  # noqa: T201
     return model
+
+
+def _is_ddp(model: Any) -> bool:
+    module = sys.modules.get("torch.nn.parallel.distributed")
+    return module is not None and isinstance(model, module.DistributedDataParallel)
 
 
 def _shared_run_dir() -> Path:

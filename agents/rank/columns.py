@@ -4,10 +4,13 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 
+from ddltop.wire.collectives import DTYPES
 from ddltop.wire.messages import RankSteps
 from ddltop.wire.phases import PHASES
 
 from .assembly import StepMeasure
+
+_DTYPE_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
 def pack_steps(
@@ -22,6 +25,7 @@ def pack_steps(
 ) -> RankSteps:
     """Pack steps into one message; `wall_minus_perf_ns` turns perf_counter into wall-clock nanoseconds."""
     buckets = [bucket for measure in measures for bucket in measure.buckets]
+    collectives = [sums for measure in measures for sums in measure.collectives]
     return RankSteps(
         epoch=epoch,
         rank=rank,
@@ -40,6 +44,16 @@ def pack_steps(
         bucket_ready=_pack("f", (b.ready for b in buckets)),
         bucket_start=_pack("f", (b.start for b in buckets)),
         bucket_end=_pack("f", (b.end for b in buckets)),
+        bucket_dtype=_pack("B", (_DTYPE_CODES.get(b.dtype, 0) for b in buckets)),
+        num_tokens=_pack("f", (m.num_tokens for m in measures)),
+        evaluation=_pack("f", (m.evaluation for m in measures)),
+        host_ahead=_pack("f", (m.host_ahead for m in measures)),
+        collective_counts=_pack("H", (len(m.collectives) for m in measures)),
+        collective_kind=_pack("B", (c.kind for c in collectives)),
+        collective_place=_pack("B", (c.place for c in collectives)),
+        collective_calls=_pack("H", (min(c.num_calls, 65535) for c in collectives)),
+        collective_nbytes=_pack("Q", (c.nbytes for c in collectives)),
+        collective_exposed=_pack("f", (c.exposed for c in collectives)),
         dropped=dropped,
         overhead_us=overhead_us,
     )

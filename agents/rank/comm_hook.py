@@ -7,67 +7,83 @@ installed only where the result stays bit-equal: see `reason_against`. Imported 
 import os
 from collections.abc import Callable
 from functools import wraps
-from itertools import count
-from time import perf_counter_ns, sleep
+from time import perf_counter_ns
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 import torch.distributed as dist
 
 from ddltop.wire.environment import ENV_BUCKETS
 
-from .stamps import BucketStamp, stream
+from .joining import present_ranks
+from .pending import pending
+from .stamps import is_patched, mark_patched
+from .stream import BucketStamp, fenced, stream
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
-
-# gloo's threads may still hold a Python callback when the interpreter ends, which aborts it (exit -6);
-# waiting for them, then 20 ms for the last reference, removed it in 6 of 6 forced cases.
-_DRAIN_LIMIT_S = 2.0
-_DRAIN_GRACE_S = 0.02
 
 
 class HookState:
     """What the hook of one DDP instance needs; `inner` is the user's own hook, called in our place."""
 
-    def __init__(self, process_group: dist.ProcessGroup) -> None:
-        self.process_group = process_group
-        self.inverse_world_size = 1.0 / process_group.size()
+    def __init__(self, ddp: Any) -> None:
+        self.process_group: dist.ProcessGroup = ddp.process_group
+        self.inverse_world_size = 1.0 / self.process_group.size()
         self.inner: tuple[Any, Hook] | None = None
+        self._ddp = ref(ddp)
 
-
-# Buckets on the wire, by a number of their own. Adding to and discarding from a set are atomic, counting is not:
-# gloo's two threads would lose counts now and then, and the exit would wait for callbacks that have long been.
-_numbers = count()
-_pending: set[int] = set()
+    @property
+    def factor(self) -> float:
+        """Give what the sum of gradients is multiplied by: 1 / ranks, under join() perhaps 1 / ranks still there."""
+        ddp = self._ddp()
+        num_present = present_ranks(ddp) if ddp is not None else None
+        return self.inverse_world_size if num_present is None else 1.0 / num_present
 
 
 def time_bucket(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """All-reduce one bucket (mean), or let the user's hook do it, and note when it was ready and when it ended."""
-    stamp: BucketStamp | None = None
-    entered_ns = perf_counter_ns()
-    try:
-        stamp = BucketStamp(bucket.index(), _num_bytes(bucket.buffer()), entered_ns)
-        stream.record_bucket(stamp)
-    except Exception:  # noqa: BLE001
-        stream.count_error()
-    stream.cost_ns += perf_counter_ns() - entered_ns
+    stamp = _open_bucket(bucket)
     future = _reduce(state, bucket)
-    number = next(_numbers)
-    _pending.add(number)
+    if stamp is None:
+        return future.then(_value)
+    entered_ns = perf_counter_ns()
+    number = pending.add()
 
     def finish(done: torch.futures.Future[Any]) -> torch.Tensor:
-        if stamp is not None:
-            stamp.end_ns = perf_counter_ns()
-        _pending.discard(number)
-        value = done.value()
-        return value if isinstance(value, torch.Tensor) else value[0]
+        _close_bucket(stamp)
+        pending.discard(number)
+        return _value(done)
 
-    return future.then(finish)
+    chained = future.then(finish)
+    stream.cost_ns += perf_counter_ns() - entered_ns
+    return chained
 
 
-def _num_bytes(tensor: torch.Tensor) -> int:
-    return int(tensor.numel()) * int(tensor.element_size())
+@fenced("buckets")
+def _open_bucket(bucket: dist.GradBucket) -> BucketStamp | None:
+    if not stream.is_detailed or stream.training_thread is None:
+        return None
+    entered_ns = perf_counter_ns()
+    buffer = bucket.buffer()
+    nbytes = int(buffer.numel()) * int(buffer.element_size())
+    stamp = BucketStamp(bucket.index(), nbytes, entered_ns, str(buffer.dtype).removeprefix("torch."))
+    stream.record_bucket(stamp)
+    stream.cost_ns += perf_counter_ns() - entered_ns
+    return stamp
+
+
+@fenced("buckets")
+def _close_bucket(stamp: BucketStamp) -> None:
+    if stream.clock is not None and stamp.ready_mark is not None:
+        # Runs inline on a stream that has waited for this all-reduce alone (torch/csrc/distributed/c10d, NCCL).
+        stamp.end_mark = stream.clock.mark()
+    stamp.end_ns = perf_counter_ns()
+
+
+def _value(done: torch.futures.Future[Any]) -> torch.Tensor:
+    value = done.value()
+    return value if isinstance(value, torch.Tensor) else value[0]
 
 
 def _reduce(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[Any]:
@@ -75,9 +91,16 @@ def _reduce(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[A
         inner_state, hook = state.inner
         return hook(inner_state, bucket)
     # A multiplication, as DDP itself does: dividing differs in the last bit for 3 ranks.
-    buffer = bucket.buffer().mul_(state.inverse_world_size)
-    work = dist.all_reduce(buffer, group=state.process_group, async_op=True)
+    buffer = bucket.buffer().mul_(state.factor)
+    work = state.process_group.allreduce([buffer], _SUM)
     return work.get_future()
+
+
+_SUM = dist.AllreduceOptions()
+
+
+# Beside the instances, not on them: nothing of ours may end up in a pickled model.
+_states: WeakKeyDictionary[Any, HookState] = WeakKeyDictionary()
 
 
 def install(ddp: Any) -> str:
@@ -85,32 +108,36 @@ def install(ddp: Any) -> str:
     reason = reason_against(ddp)
     if reason:
         return reason
-    state = HookState(ddp.process_group)
+    state = HookState(ddp)
     ddp.register_comm_hook(state, time_bucket)
     _states[ddp] = state
     return "on"
 
 
-# Beside the instances, not on them: nothing of ours may end up in a pickled model.
-_states: WeakKeyDictionary[Any, HookState] = WeakKeyDictionary()
-
-
 def reason_against(ddp: Any) -> str:
-    """Say why buckets of this instance are not timed; empty when they can be, bit-equal."""
+    """Say why buckets of this instance are not timed; empty when they can be, bit-equal.
+
+    DDLTOP_BUCKETS=force times them although the last bit may differ; what DDP refuses stays refused.
+    """
     world_size = ddp.process_group.size()
+    mode = os.environ.get(ENV_BUCKETS, "auto")
     if world_size == 1:
         return "one worker exchanges no gradients"
-    if os.environ.get(ENV_BUCKETS) == "off":
-        return "switched off by DDLTOP_BUCKETS=off"
-    if world_size & (world_size - 1) and getattr(ddp, "gradient_as_bucket_view", False):
-        return "gradient_as_bucket_view with a world size that is no power of two: a hook would change the last bit"
+    if mode == "off":
+        return "switched off by --buckets off"
+    if getattr(ddp, "_comm_hooks", None):
+        return "a communication hook was registered before ddltop"
     for flag in ("mixed_precision", "_delay_all_reduce_all_params", "_delay_all_reduce_params"):
         if getattr(ddp, flag, None):
             return f"DDP uses {flag.strip('_')}"
-    if getattr(ddp, "_comm_hooks", None):
-        return "a communication hook was registered before ddltop"
+    if mode == "force":
+        return ""
+    if world_size & (world_size - 1) and getattr(ddp, "gradient_as_bucket_view", False):
+        return "gradient_as_bucket_view with a world size that is no power of two: a hook would change the last bit"
     if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":
         return "CUDA_DEVICE_MAX_CONNECTIONS=1: timing would serialise communication and computation"
+    if os.environ.get("TORCH_NCCL_BLOCKING_WAIT", "0") not in ("", "0"):
+        return "TORCH_NCCL_BLOCKING_WAIT: the hook would wait on the host for every bucket"
     return ""
 
 
@@ -118,7 +145,7 @@ def patch_registration(ddp_class: type) -> None:
     """Let a user register a hook after ours: it then runs inside ours, as DDP takes only one."""
     original_register = ddp_class.register_comm_hook  # type: ignore[attr-defined]
     original_builtin = ddp_class._register_builtin_comm_hook  # type: ignore[attr-defined]
-    if hasattr(original_register, "_ddltop_original"):
+    if is_patched(original_register):
         return
 
     @wraps(original_register)
@@ -138,7 +165,7 @@ def patch_registration(ddp_class: type) -> None:
         else:
             ours.inner = (ours.process_group, _builtin_hook(kind))
 
-    register_comm_hook._ddltop_original = original_register  # type: ignore[attr-defined]
+    mark_patched(register_comm_hook, original_register)
     ddp_class.register_comm_hook = register_comm_hook  # type: ignore[attr-defined]
     ddp_class._register_builtin_comm_hook = register_builtin  # type: ignore[attr-defined]
 
@@ -149,13 +176,3 @@ def _builtin_hook(kind: Any) -> Hook:
     is_fp16 = kind == dist.BuiltinCommHookType.FP16_COMPRESS
     hook: Hook = default_hooks.fp16_compress_hook if is_fp16 else default_hooks.allreduce_hook
     return hook
-
-
-def drain() -> None:
-    """Wait until no callback of ours is left on a communication thread, at most 2 s."""
-    if next(_numbers) == 0:
-        return
-    deadline_ns = perf_counter_ns() + int(_DRAIN_LIMIT_S * 1e9)
-    while _pending and perf_counter_ns() < deadline_ns:
-        sleep(0.001)
-    sleep(_DRAIN_GRACE_S)

@@ -8,17 +8,21 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ddltop.wire.codec import encode
 from ddltop.wire.endpoints import RunDir
-from ddltop.wire.messages import RankBye, RankHello
+from ddltop.wire.messages import RankBye, RankHello, StepFlag
 
 from .assembly import StepAssembler, StepMeasure
 from .columns import pack_steps
+from .facts import reasons_unmeasured
 from .launch import launch_agent
-from .stamps import Stream
+from .stream import Stamp, Stream, Tag
 
 # Below 0.2 s the thread's wake-ups cost the training loop 1.6-4.4 % (2 cores, torch 2.13).
 PERIOD_S = 0.25
@@ -29,6 +33,14 @@ MAX_AGENT_LAUNCHES = 20
 EXIT_LIMIT_S = 0.5
 # A training shorter than its agent's start would leave nothing behind: then, and only then, exit waits for it.
 FIRST_CONTACT_LIMIT_S = 2.5
+_NO_COMM = "this script's communication does not pass through torch.distributed: mark it with ddltop.phase('comm')"
+_INFERRED = {
+    StepFlag.INFERRED_IO: ("t_io", "inferred: no DataLoader, so what lies between update and forward counts as input"),
+    StepFlag.INFERRED_FORWARD: (
+        "t_f",
+        "inferred: the model is not wrapped, so what leads up to backward counts as forward",
+    ),
+}
 
 
 class Sender:
@@ -36,26 +48,43 @@ class Sender:
 
     def __init__(self, stream: Stream, assembler: StepAssembler, hello: RankHello, run_dir: Path) -> None:
         self._stream = stream
-        self._assembler = assembler
-        self._hello = hello
         self._run_dir = RunDir(run_dir)
         self._stop = threading.Event()
         self._unsent: deque[tuple[int, bytes]] = deque()  # (steps in it, frame)
-        self._seq = 0
-        self._num_consumed = 0
-        self._num_dropped_steps = 0
-        self._num_lost_stamps = 0
-        self._num_steps = 0
         self._num_launches = 0
         self._has_contact = False
         self._refused_since: float | None = None
         self._cpu_begin_ns = 0
+        self._num_consumed = 0  # stamps
+        self._num_lost_stamps = 0
+        self._num_steps_ever = 0
         self._wall_minus_perf_ns = time.time_ns() - time.perf_counter_ns()
         self._thread = threading.Thread(target=self._run, name="ddltop-sender", daemon=True)
+        self._begin_session(hello, assembler)
+
+    def _begin_session(self, hello: RankHello, assembler: StepAssembler) -> None:
+        self._hello = hello
+        self._assembler = assembler
+        self._told: RankHello | None = None  # what the agent has been told
+        self._flags = 0  # of all steps so far
+        self._saw_comm = False
+        self._seq = 0
+        self._num_steps = 0
+        self._num_dropped_steps = 0
+        self._num_lost_before = self._num_lost_stamps
+        self._cost_before_ns = self._stream.cost_ns + (time.thread_time_ns() - self._cpu_begin_ns)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    def describe(self, hello: RankHello) -> None:
+        """Tell the agent changed facts of the same session."""
+        self._hello = hello
+
+    def restart(self, hello: RankHello, assembler: StepAssembler) -> None:
+        """Measure as another session from the next stamp on: the process has become another rank."""
+        self._stream.record_session((hello, assembler))
 
     def stop(self) -> None:
         """Send what is left and end; waits at most 0.5 s, 2.5 s when no agent has answered yet."""
@@ -83,29 +112,62 @@ class Sender:
         socket.connect(self._run_dir.agent_endpoint(self._hello.node))
         hello_at = 0.0
         self._cpu_begin_ns = time.thread_time_ns()
+        self._cost_before_ns = self._stream.cost_ns
         while not self._stop.is_set():
             now = time.monotonic()
-            if now >= hello_at and self._offer(socket, encode(self._hello)):
-                hello_at = now + HELLO_PERIOD_S
-            self._gather(self._drain_stream())
+            self._gather_stream()
+            hello = self._present_hello()
+            if (now >= hello_at or hello != self._told) and self._offer(socket, encode(hello)):
+                hello_at, self._told = now + HELLO_PERIOD_S, hello
             self._flush(socket, now)
             self._stop.wait(PERIOD_S)
-        self._gather(self._drain_stream() + list(self._assembler.finish()))
-        self._unsent.append((0, encode(RankBye(epoch=self._hello.epoch, rank=self._hello.rank))))
+        self._gather_stream()
+        self._end_session()
         deadline = time.monotonic() + (0.0 if self._has_contact else FIRST_CONTACT_LIMIT_S)
         self._flush(socket, time.monotonic())
         while self._unsent and time.monotonic() < deadline:
             time.sleep(0.02)
-            if self._has_contact or self._offer(socket, encode(self._hello)):
+            if self._has_contact or self._offer(socket, encode(self._present_hello())):
                 self._flush(socket, time.monotonic())
         socket.close()
         context.term()
 
-    def _drain_stream(self) -> list[StepMeasure]:
+    def _present_hello(self) -> RankHello:
+        """Give this rank's facts with all that has been found out while measuring."""
+        notes = dict(text for flag, text in _INFERRED.items() if self._flags & flag)
+        if self._stream.sampler.note:
+            notes["detail"] = self._stream.sampler.note
+        unmeasured = reasons_unmeasured(
+            self._hello, has_clock=self._stream.clock is not None, failures=self._stream.failures
+        )
+        if self._hello.strategy == "none" and self._hello.world_size > 1 and not self._saw_comm:
+            unmeasured |= dict.fromkeys(("t_c", "t_c_no"), _NO_COMM)
+        return msgspec.structs.replace(self._hello, notes=notes, unmeasured=unmeasured)
+
+    def _gather_stream(self) -> None:
+        """Turn the stamps that are there into batches; a change of session parts them."""
         stamps = self._stream.stamps
         taken = [stamps.popleft() for _ in range(len(stamps))]
+        while taken:
+            change = next((i for i, stamp in enumerate(taken) if stamp.tag == Tag.SESSION), len(taken))
+            self._gather(self._measure(taken[:change]))
+            if change == len(taken):
+                return
+            self._num_consumed += 1
+            self._end_session()
+            self._begin_session(*taken[change].payload)
+            self._unsent.append((0, encode(self._present_hello())))
+            taken = taken[change + 1 :]
+
+    def _end_session(self) -> None:
+        self._gather(list(self._assembler.finish()))
+        self._unsent.append((0, encode(RankBye(epoch=self._hello.epoch, rank=self._hello.rank))))
+
+    def _measure(self, taken: Iterable[Stamp]) -> list[StepMeasure]:
+        taken = tuple(taken)
         self._num_consumed += len(taken)
-        self._num_lost_stamps = max(self._num_lost_stamps, self._stream.num_recorded - self._num_consumed - len(stamps))
+        lost = self._stream.num_recorded - self._num_consumed - len(self._stream.stamps)
+        self._num_lost_stamps = max(self._num_lost_stamps, lost)
         return list(self._assembler.feed(taken))
 
     def _gather(self, measures: list[StepMeasure]) -> None:
@@ -113,6 +175,10 @@ class Sender:
             return
         self._seq += 1
         self._num_steps += len(measures)
+        self._num_steps_ever += len(measures)
+        for measure in measures:
+            self._flags |= measure.flags
+            self._saw_comm |= measure.t_c_no == measure.t_c_no
         frame = encode(
             pack_steps(
                 measures,
@@ -130,12 +196,13 @@ class Sender:
 
     def _dropped_steps(self) -> int:
         """Count steps lost in our own queue, and those whose stamps the stream dropped before they were read."""
-        stamps_per_step = max(1.0, self._num_consumed / max(1, self._num_steps))
-        return self._num_dropped_steps + round(self._num_lost_stamps / stamps_per_step)
+        stamps_per_step = max(1.0, self._num_consumed / max(1, self._num_steps_ever))
+        return self._num_dropped_steps + round((self._num_lost_stamps - self._num_lost_before) / stamps_per_step)
 
     def _overhead_us(self) -> float:
         """Our own time per step: stamps and hook on the training thread, plus this thread's CPU, microseconds."""
-        return (self._stream.cost_ns + time.thread_time_ns() - self._cpu_begin_ns) / 1e3 / max(1, self._num_steps)
+        cost_ns = self._stream.cost_ns + time.thread_time_ns() - self._cpu_begin_ns - self._cost_before_ns
+        return cost_ns / 1e3 / max(1, self._num_steps)
 
     def _flush(self, socket: Any, now: float) -> None:
         while self._unsent and self._offer(socket, self._unsent[0][1]):

@@ -1,168 +1,158 @@
-"""The stamp sites: where a training step is cut into phases. Everything the training thread runs is here.
+"""The stamp sites: where a training step is cut into phases. Everything here runs on the training thread.
 
 Patches are on classes and functions, never on instances (an instance hook would be pickled into the user's
-checkpoint). torch.compile must not trace this module: a traced hook cost 94-184 ms per iteration for the first
-12 iterations (torch 2.13), so `attach` lists it in torch._dynamo.trace_rules. No lock, no queue.Queue (19 of
-60 forked children hung on one), no logging, no I/O.
+checkpoint). torch.compile must not trace this package: a traced hook cost 94-184 ms per iteration for the first
+12 iterations (torch 2.13), so `attach` lists it in torch._dynamo.trace_rules.
 """
 
-from collections import deque
 from collections.abc import Callable
-from enum import IntEnum
 from functools import wraps
 from threading import get_ident
-from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any
 
-# 2**16 stamps hold over 2,000 steps of 12 stamps and 16 buckets: minutes of a stopped sender.
-STREAM_LENGTH = 2**16
-MAX_ERRORS = 3
+from .batch_size import batch_size
+from .stream import ForwardFacts, Tag, fenced, stream
 
-
-class Tag(IntEnum):
-    """What a stamp marks."""
-
-    IO_BEGIN = 0  # payload: batches the iterator has given before
-    IO_END = 1
-    IO_STOP = 2  # the iterator is exhausted
-    FORWARD_BEGIN = 3  # payload: ForwardFacts
-    FORWARD_END = 4
-    BACKWARD_BEGIN = 5
-    BACKWARD_COMPUTED = 6  # the engine has run all nodes; DDP has not yet waited for its buckets
-    BACKWARD_END = 7
-    UPDATE_BEGIN = 8
-    UPDATE_END = 9
-    SCALER_UPDATE = 10
-    BUCKET = 11  # payload: BucketStamp
+_original = "_ddltop_original"
 
 
-class ForwardFacts(NamedTuple):
-    """How a forward pass was called."""
-
-    is_training: bool
-    is_synchronising: bool  # False inside no_sync()
-    num_samples: int | None
+def is_patched(function: Any) -> bool:
+    """Tell whether a function is one of ours already."""
+    return hasattr(function, _original)
 
 
-class BucketStamp:
-    """One DDP bucket of one backward: `end_ns` is filled by the communication thread."""
-
-    __slots__ = ("end_ns", "index", "nbytes", "ready_ns")
-
-    def __init__(self, index: int, nbytes: int, ready_ns: int) -> None:
-        self.index = index
-        self.nbytes = nbytes
-        self.ready_ns = ready_ns
-        self.end_ns: int | None = None
+def mark_patched(patched: Any, original: Any) -> None:
+    """Note what a function of ours stands for."""
+    setattr(patched, _original, original)
 
 
-Stamp = tuple[Tag, int, Any]
-"""(tag, perf_counter nanoseconds, payload)."""
+# Input
 
 
-class Stream:
-    """Stamps of the training thread, oldest dropped when nobody reads them.
+def patch_loader(loader_class: type) -> None:
+    """Stamp `DataLoader.__iter__`, in which the workers of an epoch start."""
+    original = loader_class.__iter__  # type: ignore[attr-defined]
+    if is_patched(original):
+        return
 
-    One thread appends, the sender thread pops; deque makes both atomic.
-    """
-
-    def __init__(self) -> None:
-        self.stamps: deque[Stamp] = deque(maxlen=STREAM_LENGTH)
-        self.training_thread: int | None = None  # None: not started, or ended
-        self.num_recorded = 0
-        self.num_errors = 0
-        self.cost_ns = 0
-        self.backward_depth = 0
-        self.update_depth = 0
-        self.updating: int | None = None  # id of the outermost optimizer
-
-    def record(self, tag: Tag, payload: Any = None) -> None:
-        """Append one stamp if this is the training thread."""
-        now = perf_counter_ns()
-        if get_ident() != self.training_thread:
-            return
-        self.stamps.append((tag, now, payload))
-        self.num_recorded += 1
-        self.cost_ns += perf_counter_ns() - now
-
-    def record_bucket(self, bucket: BucketStamp) -> None:
-        """Append a bucket; the autograd thread calls this while the training thread waits in backward."""
-        if self.training_thread is not None:
-            self.stamps.append((Tag.BUCKET, bucket.ready_ns, bucket))
-            self.num_recorded += 1
-
-    def count_error(self) -> None:
-        """Count a failure of our own; after three the probe is silent for good."""
-        self.num_errors += 1
-        if self.num_errors >= MAX_ERRORS:
-            self.training_thread = None
-
-
-stream = Stream()
-
-
-def _fenced(stamp: Callable[..., None]) -> Callable[..., None]:
-    # The fence of the training process: whatever goes wrong in a stamp stays in it, and is counted.
-    @wraps(stamp)
-    def call(*args: Any) -> None:
+    @wraps(original)
+    def timed_iter(self: Any) -> Any:
+        _begin_input(0)
         try:
-            stamp(*args)
-        except Exception:  # noqa: BLE001
-            stream.count_error()
+            return original(self)
+        finally:
+            _end_input(None)
 
-    return call
-
-
-_record = _fenced(stream.record)
+    mark_patched(timed_iter, original)
+    loader_class.__iter__ = timed_iter  # type: ignore[attr-defined]
 
 
 def patch_loader_iterator(iterator_class: type) -> None:
     """Stamp every `next()` of a DataLoader iterator class."""
     original = iterator_class.__next__  # type: ignore[attr-defined]
-    if hasattr(original, "_ddltop_original"):
+    if is_patched(original):
         return
 
     @wraps(original)
     def timed_next(self: Any) -> Any:
-        _record(Tag.IO_BEGIN, getattr(self, "_num_yielded", None))
+        _begin_input(getattr(self, "_num_yielded", None))
         try:
             batch = original(self)
         except StopIteration:
-            _record(Tag.IO_STOP)
+            _stop_input()
             raise
-        _record(Tag.IO_END)
+        except BaseException:
+            _end_input(None)
+            raise
+        _end_input(batch)
         return batch
 
-    _mark(timed_next, original)
+    mark_patched(timed_next, original)
     iterator_class.__next__ = timed_next  # type: ignore[attr-defined]
 
 
-def patch_ddp_forward(ddp_class: type) -> None:
-    """Stamp `DistributedDataParallel.forward`."""
-    original = ddp_class.forward  # type: ignore[attr-defined]
-    if hasattr(original, "_ddltop_original"):
+@fenced("loader")
+def _begin_input(num_yielded: int | None) -> None:
+    stream.record_begin(Tag.IO_BEGIN, num_yielded)
+
+
+@fenced("loader")
+def _end_input(batch: Any) -> None:
+    stream.record(Tag.IO_END, None if batch is None else batch_size((batch,), {}))
+
+
+@fenced("loader")
+def _stop_input() -> None:
+    stream.record(Tag.IO_STOP)
+
+
+# Forward
+
+
+class _Forward:
+    """Which module's forward is the outermost one now."""
+
+    owner: int | None = None
+    has_been = False  # a training forward has been seen, so the training thread is known
+
+
+def patch_forward(module_class: type, *, is_ddp: bool, on_first: Callable[[Any], None] | None = None) -> None:
+    """Stamp the forward of a wrapper class; of nested ones the outermost, which `on_first` gets before."""
+    original = module_class.forward  # type: ignore[attr-defined]
+    if is_patched(original):
         return
 
     @wraps(original)
     def timed_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _stamp_forward(self, args, kwargs)
+        if on_first is not None and _Forward.owner is None:
+            on_first(self)
+        begin_forward(id(self), self, args, kwargs, is_ddp)
         try:
             return original(self, *args, **kwargs)
         finally:
-            _record(Tag.FORWARD_END)
+            end_forward(id(self))
 
-    _mark(timed_forward, original)
-    ddp_class.forward = timed_forward  # type: ignore[attr-defined]
+    mark_patched(timed_forward, original)
+    module_class.forward = timed_forward  # type: ignore[attr-defined]
 
 
-@_fenced
-def _stamp_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def is_in_forward() -> bool:
+    """Tell whether a forward pass has begun and not ended."""
+    return _Forward.owner is not None
+
+
+@fenced("forward")
+def begin_forward(owner: int, module: Any, args: Any, kwargs: Any, is_ddp: bool) -> None:
+    """Stamp the begin of a forward pass unless it is inside another's; `owner` names it again at its end."""
+    # Checkpointing runs forward again inside backward: that is backward.
+    if stream.training_thread is None or _Backward.depth or _Forward.owner not in (None, owner):
+        return
+    is_training = bool(module.training) and _is_grad_enabled()
+    if is_training and not _Forward.has_been:
+        # The model may have been built on another thread than the one that trains it.
+        _Forward.has_been = True
+        stream.training_thread = get_ident()
+    if get_ident() != stream.training_thread:
+        return
+    _Forward.owner = owner
     facts = ForwardFacts(
-        is_training=bool(module.training) and _is_grad_enabled(),
+        is_training=is_training,
         is_synchronising=bool(getattr(module, "require_backward_grad_sync", True)),
-        num_samples=_num_samples(args, kwargs),
+        size=batch_size(args, kwargs),
+        is_ddp=is_ddp,
     )
-    stream.record(Tag.FORWARD_BEGIN, facts)
+    if is_training:
+        stream.record_begin(Tag.FORWARD_BEGIN, facts)
+    else:
+        stream.record(Tag.FORWARD_BEGIN, facts)
+
+
+@fenced("forward")
+def end_forward(owner: int) -> None:
+    """Stamp the end of the forward pass that `owner` began."""
+    if _Forward.owner == owner and get_ident() == stream.training_thread:
+        _Forward.owner = None
+        stream.record(Tag.FORWARD_END)
 
 
 def _is_grad_enabled() -> bool:
@@ -171,109 +161,132 @@ def _is_grad_enabled() -> bool:
     return bool(torch.is_grad_enabled())
 
 
-def _num_samples(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    # The first dimension of the first tensor is the batch in every layout DDP users have.
-    for value in (*args, *kwargs.values()):
-        shape = getattr(value, "shape", None)
-        if shape is not None and len(shape) > 0:
-            return int(shape[0])
-    return None
+# Backward
+
+
+class _Backward:
+    """How deep in backward() the training thread is: checkpointing calls it inside itself."""
+
+    depth = 0
 
 
 def patch_backward(autograd: Any) -> None:
     """Stamp `torch.autograd.backward`, which `Tensor.backward` looks up at each call."""
     original = autograd.backward
-    if hasattr(original, "_ddltop_original"):
+    if is_patched(original):
         return
 
     @wraps(original)
     def timed_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        stream.backward_depth += 1
-        handle = _begin_backward(tensors) if stream.backward_depth == 1 else None
+        # Another thread's backward is none of this step, and must not disturb its depth.
+        if get_ident() != stream.training_thread:
+            return original(tensors, *args, **kwargs)
+        _Backward.depth += 1
+        handle = _begin_backward(tensors) if _Backward.depth == 1 else None
         try:
             return original(tensors, *args, **kwargs)
         finally:
-            stream.backward_depth -= 1
-            if stream.backward_depth == 0:
+            _Backward.depth -= 1
+            if _Backward.depth == 0:
                 _end_backward(handle)
 
-    _mark(timed_backward, original)
+    mark_patched(timed_backward, original)
     autograd.backward = timed_backward
 
 
+@fenced("backward")
 def _begin_backward(tensors: Any) -> Any:
     """Stamp the begin and ask the engine for a call when all nodes have run; return the hook's handle."""
-    if get_ident() != stream.training_thread:
+    _Forward.owner = None  # a forward that raised half-way through FSDP's hooks has ended here at the latest
+    stream.record(Tag.BACKWARD_BEGIN)
+    if not stream.is_detailed:
         return None
-    try:
-        roots = (tensors,) if hasattr(tensors, "register_hook") else tuple(tensors)
-        root = next(t for t in roots if t.requires_grad)
-        handle = root.register_hook(_queue_computed_stamp)
-    except Exception:  # noqa: BLE001
-        # No root that wants a gradient: torch will say so itself.
-        handle = None
-    _record(Tag.BACKWARD_BEGIN)
-    return handle
+    roots = (tensors,) if hasattr(tensors, "register_hook") else tuple(tensors)
+    root = next((t for t in roots if t.requires_grad), None)
+    # No root that wants a gradient: torch will say so itself.
+    return root.register_hook(_queue_computed_stamp) if root is not None else None
 
 
+@fenced("backward")
 def _queue_computed_stamp(_gradient: Any) -> None:
     # Queued at the first node, so it runs before the callback in which DDP waits for its buckets.
-    try:
-        from torch.autograd import Variable
+    from torch.autograd import Variable
 
-        Variable._execution_engine.queue_callback(_stamp_computed)
-    except Exception:  # noqa: BLE001
-        stream.count_error()
+    stream.autograd_thread = get_ident()
+    Variable._execution_engine.queue_callback(_stamp_computed)
 
 
+@fenced("backward")
 def _stamp_computed() -> None:
     # On CUDA the engine runs this on a thread of its own; the training thread waits in backward().
-    if stream.training_thread is not None:
-        stream.stamps.append((Tag.BACKWARD_COMPUTED, perf_counter_ns(), None))
-        stream.num_recorded += 1
+    stream.autograd_thread = get_ident()
+    stream.record_anywhere(Tag.BACKWARD_COMPUTED)
 
 
+@fenced("backward")
 def _end_backward(handle: Any) -> None:
-    _record(Tag.BACKWARD_END)
+    stream.autograd_thread = None
+    stream.record(Tag.BACKWARD_END)
     if handle is not None:
-        try:
-            handle.remove()
-        except Exception:  # noqa: BLE001
-            stream.count_error()
+        handle.remove()
 
 
-def patch_optimizers(register_pre_hook: Any, register_post_hook: Any) -> None:
+# Update
+
+
+class _Update:
+    """Which optimizer's step is the outermost one now."""
+
+    depth = 0
+    owner: int | None = None
+    on_first: Callable[[Any], None] | None = None  # a process that updates parameters trains: called once
+
+
+def patch_optimizers(register_pre_hook: Any, register_post_hook: Any, on_first: Callable[[Any], None]) -> None:
     """Stamp the step of every torch Optimizer through torch's own global hooks."""
+    _Update.on_first = on_first
     register_pre_hook(_before_update)
     register_post_hook(_after_update)
 
 
-@_fenced
+@fenced("update")
 def _before_update(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     if get_ident() != stream.training_thread:
+        if stream.training_thread is None and _Update.on_first is not None:
+            on_first, _Update.on_first = _Update.on_first, None
+            on_first(optimizer)
         return
-    if stream.updating == id(optimizer):
-        stream.update_depth = 0  # its last step() raised: no post hook came
-    stream.update_depth += 1
-    if stream.update_depth == 1:
-        stream.updating = id(optimizer)
-        stream.record(Tag.UPDATE_BEGIN)
+    if _Update.owner == id(optimizer):
+        _Update.depth = 0  # its last step() raised: no post hook came
+    _Update.depth += 1
+    if _Update.depth == 1:
+        _Update.owner = id(optimizer)
+        stream.record(Tag.UPDATE_BEGIN, id(optimizer))
 
 
-@_fenced
+@fenced("update")
 def _after_update(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
     if get_ident() != stream.training_thread:
         return
-    stream.update_depth = max(0, stream.update_depth - 1)
-    if stream.update_depth == 0:
-        stream.updating = None
-        stream.record(Tag.UPDATE_END)
+    _Update.depth = max(0, _Update.depth - 1)
+    if _Update.depth == 0 and _Update.owner is not None:
+        _Update.owner = None
+        stream.record_end(Tag.UPDATE_END)
+        if stream.at_step_end is not None:
+            _act_on_demand()
+
+
+@fenced("on demand")
+def _act_on_demand() -> None:
+    action = stream.at_step_end
+    if action is not None:
+        action()
 
 
 def patch_grad_scaler(scaler_class: type) -> None:
     """Stamp `GradScaler.update`: it ends a step even when the overflow check has skipped the optimizer."""
     original = scaler_class.update  # type: ignore[attr-defined]
-    if hasattr(original, "_ddltop_original"):
+    if is_patched(original):
         return
 
     @wraps(original)
@@ -281,11 +294,39 @@ def patch_grad_scaler(scaler_class: type) -> None:
         try:
             return original(self, *args, **kwargs)
         finally:
-            _record(Tag.SCALER_UPDATE)
+            _stamp_scaler(self)
 
-    _mark(timed_update, original)
+    mark_patched(timed_update, original)
     scaler_class.update = timed_update  # type: ignore[attr-defined]
 
 
-def _mark(patched: Any, original: Any) -> None:
-    patched._ddltop_original = original
+@fenced("scaler")
+def _stamp_scaler(scaler: Any) -> None:
+    if get_ident() == stream.training_thread:
+        stream.record_end(Tag.SCALER_UPDATE, id(scaler))
+
+
+# Beside the step
+
+
+def patch_save(serialization: Any) -> None:
+    """Stamp `torch.save`: a checkpoint is neither input nor computing."""
+    original = serialization.save
+    if is_patched(original):
+        return
+
+    @wraps(original)
+    def timed_save(*args: Any, **kwargs: Any) -> Any:
+        _stamp_aside(Tag.ASIDE_BEGIN)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _stamp_aside(Tag.ASIDE_END)
+
+    mark_patched(timed_save, original)
+    serialization.save = timed_save
+
+
+@fenced("save")
+def _stamp_aside(tag: Tag) -> None:
+    stream.record(tag)

@@ -107,6 +107,7 @@ def _measure(
         num_samples=float(cluster.batch),
         num_micro_steps=1,
         flags=0,
+        collectives=(),
         backward_start=draw["t_io"] + draw["t_h2d"] + draw["t_f"],
         backward_end=computed,
         buckets=tuple(

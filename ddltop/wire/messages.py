@@ -1,7 +1,8 @@
 """Every message of the wire protocol, as msgspec Structs (docs/wire.md is the specification).
 
-Legend of the columns in `RankSteps`: S steps, P phases (`PHASES` order), K bucket records of all S steps
-in step order. Columns are little-endian blobs; NaN in a float column means not measured.
+Legend of the columns in `RankSteps`: S steps, P phases (`PHASES` order), K bucket records and G records of other
+collectives of all S steps, in step order. A column with a default may be empty: not sent. Columns are little-endian
+blobs; NaN in a float column means not measured.
 """
 
 import msgspec
@@ -33,12 +34,14 @@ class RankHello(Message, frozen=True, kw_only=True, tag="rank_hello"):
     backend: str = ""  # gloo, nccl, ...
     device: str = "cpu"  # cpu, cuda:0, ...
     gpu_uuid: str | None = None
+    strategy: str = "ddp"  # ddp, fsdp, fsdp2, or none: the script exchanges gradients itself, if at all
     model: str = ""  # class name of the wrapped module
     num_parameters: int = 0
     gradient_bytes: int = 0
     bucket_timing: str = ""  # "on", or why buckets are not timed
     settings: dict[str, str] = {}  # DDP flags and the environment that shapes communication
     unmeasured: dict[str, str] = {}  # phase or figure -> why it is None
+    notes: dict[str, str] = {}  # phase or figure -> how it was come by, where that is not plain
 
 
 class RankSteps(Message, frozen=True, kw_only=True, tag="rank_steps"):
@@ -61,6 +64,16 @@ class RankSteps(Message, frozen=True, kw_only=True, tag="rank_steps"):
     bucket_ready: bytes  # f4 [K] seconds from the start of the step
     bucket_start: bytes  # f4 [K]
     bucket_end: bytes  # f4 [K]
+    bucket_dtype: bytes = b""  # u1 [K] position in DTYPES
+    num_tokens: bytes = b""  # f4 [S] tokens this rank trained on, padding included
+    evaluation: bytes = b""  # f4 [S] seconds of evaluation before the step, in no phase of it
+    host_ahead: bytes = b""  # f4 [S] least lead of the host over the device, seconds; about 0 where the device waited
+    collective_counts: bytes = b""  # u2 [S] records of each step; sums to G
+    collective_kind: bytes = b""  # u1 [G] position in COLLECTIVE_KINDS
+    collective_place: bytes = b""  # u1 [G] position in COLLECTIVE_PLACES
+    collective_calls: bytes = b""  # u2 [G]
+    collective_nbytes: bytes = b""  # u8 [G]
+    collective_exposed: bytes = b""  # f4 [G] seconds that the step waited for them
     dropped: int = 0  # steps this rank has lost so far, cumulative
     overhead_us: float = 0.0  # cost of our own code per step, microseconds
 
@@ -224,6 +237,8 @@ class StepFlag:
     FIRST_BATCH = 2  # the step fetched the first batch of an epoch: its t_io includes worker start
     EVALUATION = 4  # an evaluation ran between this step and the one before; its time is not in the step
     INFERRED_IO = 8  # t_io is inferred from a gap, not measured at a DataLoader
+    INFERRED_FORWARD = 16  # t_f is inferred: what led up to backward in a model that is not wrapped
+    COARSE = 32  # the step was not measured in detail: only t_iter is known
 
 
 ToAgent = RankHello | RankSteps | RankBye | Welcome | Ack | Refused

@@ -4,7 +4,7 @@ from math import isnan
 
 import pytest
 from ddltop_agents.rank.assembly import StepAssembler, StepMeasure
-from ddltop_agents.rank.stamps import BucketStamp, ForwardFacts, Stamp, Tag
+from ddltop_agents.rank.stream import BatchSize, BucketStamp, ForwardFacts, Stamp, Tag
 
 from ddltop.wire.messages import StepFlag
 
@@ -19,7 +19,7 @@ class Loop:
         self.stamps: list[Stamp] = []
 
     def mark(self, tag: Tag, payload: object = None) -> None:
-        self.stamps.append((tag, self.now * MS, payload))
+        self.stamps.append(Stamp(tag, self.now * MS, payload))
 
     def wait(self, ms: int) -> "Loop":
         self.now += ms
@@ -30,7 +30,7 @@ class Loop:
         self.wait(ms).mark(Tag.IO_END)
 
     def forward(self, ms: int, *, training: bool = True, sync: bool = True) -> None:
-        self.mark(Tag.FORWARD_BEGIN, ForwardFacts(training, sync, 8))
+        self.mark(Tag.FORWARD_BEGIN, ForwardFacts(training, sync, BatchSize(8, None)))
         self.wait(ms).mark(Tag.FORWARD_END)
 
     def backward(self, ms: int, *, exposed: int = 0, copy_back: int = 0, buckets: bool = True) -> None:
@@ -40,15 +40,15 @@ class Loop:
         if buckets:
             first = BucketStamp(0, 100, (begin + ms // 2) * MS)
             first.end_ns = (begin + ms) * MS
-            self.stamps.append((Tag.BUCKET, first.ready_ns, first))
+            self.stamps.append(Stamp(Tag.BUCKET, first.ready_ns, first))
             last = BucketStamp(1, 200, (begin + ms) * MS)
             last.end_ns = (begin + ms + exposed) * MS
-            self.stamps.append((Tag.BUCKET, last.ready_ns, last))
+            self.stamps.append(Stamp(Tag.BUCKET, last.ready_ns, last))
         self.wait(ms).mark(Tag.BACKWARD_COMPUTED)
         self.wait(exposed + copy_back).mark(Tag.BACKWARD_END)
 
     def update(self, ms: int) -> None:
-        self.mark(Tag.UPDATE_BEGIN)
+        self.mark(Tag.UPDATE_BEGIN, 1)
         self.wait(ms).mark(Tag.UPDATE_END)
 
 
@@ -118,7 +118,7 @@ def test_two_all_reduces_at_once_count_once() -> None:
     for index, (ready, end) in enumerate([(2, 30), (4, 28)]):
         bucket = BucketStamp(index, 10, (loop.now + ready) * MS)
         bucket.end_ns = (loop.now + end) * MS
-        loop.stamps.append((Tag.BUCKET, bucket.ready_ns, bucket))
+        loop.stamps.append(Stamp(Tag.BUCKET, bucket.ready_ns, bucket))
     loop.wait(10).mark(Tag.BACKWARD_COMPUTED)
     loop.wait(20).mark(Tag.BACKWARD_END)
     loop.update(1)
@@ -143,16 +143,20 @@ def test_accumulation_is_one_step_whose_communication_is_that_of_the_synchronisi
     assert second.step == 1
 
 
-def test_without_a_loader_the_forward_begins_a_step() -> None:
+def test_without_a_loader_a_step_goes_from_update_to_update_and_its_input_is_inferred() -> None:
     loop = Loop()
     for _ in range(3):
+        loop.wait(6)  # a batch is made by hand
         loop.forward(10)
         loop.backward(20, exposed=5)
         loop.update(4)
-        loop.wait(1)
-    first, _second, third = assemble(loop)
-    assert first.t_iter == pytest.approx(0.040)
-    assert first.t_io == 0.0
+        loop.wait(1)  # logging
+    first, second, third = assemble(loop)
+    assert first.t_iter == pytest.approx(0.039)
+    assert not first.flags & StepFlag.INFERRED_IO  # nothing was seen before its forward
+    assert second.t_iter == pytest.approx(0.046)
+    assert second.t_io == pytest.approx(0.007)
+    assert second.flags & StepFlag.INFERRED_IO
     assert third.step == 2
 
 
@@ -171,7 +175,7 @@ def test_untimed_buckets_leave_t_c_unmeasured_but_its_exposed_part_known() -> No
 def test_a_bucket_that_never_ended_makes_communication_unmeasured() -> None:
     loop = Loop()
     plain_step(loop)
-    next(payload for tag, _, payload in loop.stamps if tag == Tag.BUCKET).end_ns = None
+    next(stamp.payload for stamp in loop.stamps if stamp.tag == Tag.BUCKET).end_ns = None
     (measure,) = assemble(loop)
     assert isnan(measure.t_c)
     assert isnan(measure.t_c_no)
