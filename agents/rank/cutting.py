@@ -3,8 +3,10 @@
 Pure. With a DataLoader a step goes from one fetch of a batch to the first fetch after an update, so that two
 optimizers of one loop iteration make one step. Without one it goes from the end of an update to the end of the last
 update before any optimizer updates for a second time: what lies between them, data and host work, leads the step.
+A loop whose optimizer updates many times between two fetches (or never fetches again) is cut at every update.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -12,6 +14,9 @@ from .stream import ForwardFacts, Mark, Stamp, Tag
 
 # A loop without any optimizer (evaluation only) would gather stamps for ever.
 MAX_STAMPS_PER_STEP = 200_000
+
+# A critic that trains several times on a batch is part of one step; a loop that has left its loader behind is not.
+MAX_UPDATES_PER_BATCH = 8
 
 _ENDS = (Tag.UPDATE_END, Tag.SCALER_UPDATE, Tag.STEP)
 
@@ -49,8 +54,9 @@ class StepCutter:
         self._uses_loader = False
         self._saw_loader = False
         self._saw_forward = False
+        self._is_loose = False  # fetching does not tell where steps end
         self._depth = 0  # in updates, whose closures run forward and backward
-        self._updated: set[object] = set()
+        self._updated: Counter[object] = Counter()
         self._cut_at: int | None = None  # index after the last stamp of a step that has perhaps ended
 
     def feed(self, stamps: Iterable[Stamp]) -> Iterator[Segment]:
@@ -70,7 +76,7 @@ class StepCutter:
             if last is not None:
                 yield self._segment(self._stamps[: last + 1], self._stamps[last])
         self._start = None
-        self._updated = set()
+        self._updated = Counter()
 
     def _take(self, stamp: Stamp) -> Iterator[Segment]:
         is_begin = self._is_begin(stamp)
@@ -82,6 +88,8 @@ class StepCutter:
         elif is_begin and self._is_armed:
             self._cut_at = 1 + max(i for i, held in enumerate(self._stamps) if held.tag in _ENDS)
             self._is_armed = False
+        elif self._uses_loader and stamp.tag == Tag.UPDATE_BEGIN:
+            self._count_updates(stamp.payload)
         is_update = stamp.tag in (Tag.UPDATE_BEGIN, Tag.SCALER_UPDATE)
         if is_update and self._cut_at is not None and stamp.payload in self._updated and not self._uses_loader:
             ended, rest = self._stamps[: self._cut_at], self._stamps[self._cut_at :]
@@ -89,6 +97,12 @@ class StepCutter:
             self._open(ended[-1], rest, is_after_update=True)
         self._note(stamp)
         self._append(stamp)
+
+    def _count_updates(self, optimizer: object) -> None:
+        if self._updated[optimizer] >= MAX_UPDATES_PER_BATCH:
+            self._is_loose = True
+            self._uses_loader = self._saw_loader = False
+            self._cut_at = 1 + max(i for i, held in enumerate(self._stamps) if held.tag in _ENDS)
 
     def _is_begin(self, stamp: Stamp) -> bool:
         if stamp.tag == Tag.IO_BEGIN:
@@ -105,14 +119,14 @@ class StepCutter:
         self._stamps = stamps
         self._is_after_update = is_after_update
         self._is_armed = any(stamp.tag in _ENDS for stamp in stamps)
-        self._updated = {s.payload for s in stamps if s.tag in (Tag.UPDATE_BEGIN, Tag.SCALER_UPDATE)}
+        self._updated = Counter(s.payload for s in stamps if s.tag in (Tag.UPDATE_BEGIN, Tag.SCALER_UPDATE))
         self._uses_loader, self._saw_loader = self._saw_loader, False
         self._saw_forward = any(stamp.tag == Tag.FORWARD_BEGIN for stamp in stamps)
         self._cut_at = None
 
     def _note(self, stamp: Stamp) -> None:
         if stamp.tag == Tag.IO_BEGIN:
-            self._saw_loader = self._uses_loader = True
+            self._saw_loader = self._uses_loader = not self._is_loose
         elif stamp.tag == Tag.FORWARD_BEGIN:
             if stamp.payload.is_training:
                 self._saw_forward |= self._depth == 0
@@ -120,10 +134,10 @@ class StepCutter:
                 self._saw_loader = self._uses_loader = False  # it was the loader of an evaluation
         elif stamp.tag == Tag.UPDATE_BEGIN:
             self._depth = 1
-            self._updated.add(stamp.payload)
+            self._updated[stamp.payload] += 1
         elif stamp.tag in (Tag.UPDATE_END, Tag.SCALER_UPDATE):
             if stamp.tag == Tag.SCALER_UPDATE:
-                self._updated.add(stamp.payload)
+                self._updated[stamp.payload] += 1
             self._depth = 0
             self._is_armed = True
             self._saw_forward = False

@@ -16,6 +16,8 @@ from .sampling import DetailSampler
 
 # 2**16 stamps hold over 2,000 steps of 12 stamps and 16 buckets: minutes of a stopped sender.
 STREAM_LENGTH = 2**16
+# A loop that updates more often than this between two fetches of a batch does not begin its steps with one.
+MAX_ENDS_PER_FETCH = 16
 
 
 class Tag(IntEnum):
@@ -157,6 +159,7 @@ class Stream:
         self._is_armed = False  # an update has ended: the next begin event turns the step
         self._saw_loader = False
         self._uses_loader = False
+        self._ends_since_fetch = 0
 
     def record(self, tag: Tag, payload: Any = None) -> None:
         """Append one stamp if this is the training thread."""
@@ -174,6 +177,7 @@ class Stream:
         is_turn = self._is_armed and (tag == Tag.IO_BEGIN or not self._uses_loader)
         if tag == Tag.IO_BEGIN:
             self._saw_loader = self._uses_loader = True
+            self._ends_since_fetch = 0
         if is_turn:
             self._turn(now)
         self._append(tag, now, payload)
@@ -203,6 +207,9 @@ class Stream:
         """Append a stamp after which the next begin event starts a step."""
         self.record(tag, payload)
         self._is_armed = True
+        self._ends_since_fetch += 1
+        if self._ends_since_fetch > MAX_ENDS_PER_FETCH:
+            self._uses_loader = False
 
     def record_anywhere(self, tag: Tag, payload: Any = None) -> None:
         """Append one stamp; the autograd thread may, as the training thread waits for it."""

@@ -273,3 +273,28 @@ def test_stamps_that_begin_in_the_middle_of_a_step_do_not_disturb_the_next() -> 
     loop.stamps = loop.stamps[5:]
     measures = assemble(loop)
     assert measures[-2].t_iter == pytest.approx(0.053)
+
+
+def test_a_loop_that_leaves_its_loader_behind_goes_on_to_have_steps() -> None:
+    loop = Loop()
+    plain_step(loop)
+    plain_step(loop)
+    for _ in range(30):
+        loop.forward(10)
+        loop.backward(20)
+        loop.update(4)
+    measures = assemble(loop)
+    # The first of them cannot be told from updates on the last batch.
+    assert len(measures) >= 2 + 30 - 8
+    assert measures[-1].t_iter == pytest.approx(0.034)
+
+
+def test_a_critic_that_trains_several_times_on_a_batch_is_one_step() -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.load(2)
+        for _ in range(5):
+            loop.forward(10)
+            loop.backward(20)
+            loop.update(4)
+    assert len(assemble(loop)) == 3
