@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,10 @@ class Lab:
         return self.execute(self.command(*words), timeout=timeout)
 
     def torchrun(self, *arguments: str, ranks: int = 2) -> list[str]:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        return [*launcher, str(TRAIN), *arguments]
+        return [*self.torchrun_of(str(TRAIN), ranks=ranks), *arguments]
+
+    def torchrun_of(self, script: str, ranks: int = 2) -> list[str]:
+        return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", script]
 
     def execute(self, words: list[str], timeout: float = 120) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -75,14 +78,20 @@ class Lab:
         return sorted(root.iterdir()) if root.is_dir() else []
 
 
-@pytest.fixture
-def lab() -> Iterator[Lab]:
+@contextmanager
+def make_lab() -> Iterator[Lab]:
     # Not tmp_path: a Unix socket's path has 107 bytes.
     tmp_path = Path(tempfile.mkdtemp(prefix="ddltop-test-"))
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("DDLTOP_", "XDG_"))}
     environ |= {"HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     yield Lab(home=tmp_path, environ=environ)
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with make_lab() as made:
+        yield made
 
 
 @pytest.fixture
