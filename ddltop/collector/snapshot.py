@@ -36,6 +36,7 @@ class RunFacts:
     run_id: str
     command: tuple[str, ...]
     framework: str
+    strategy: str  # ddp, fsdp, fsdp2, or none: the script exchanges gradients itself, if at all
     backend: str
     device: str
     model: str
@@ -45,7 +46,9 @@ class RunFacts:
     started_at: float | None  # wall clock of the collector, seconds since the epoch
     exit_code: int | None
     settings: dict[str, str]
+    bucket_timing: str  # "on", or why buckets are not timed
     unmeasured: dict[str, str]  # figure -> why it is None
+    notes: dict[str, str]  # figure -> how it was come by, where that is not plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

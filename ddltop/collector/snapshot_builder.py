@@ -102,12 +102,15 @@ class SnapshotBuilder:
         hellos = [entry.hello for _, entry in sorted(ingest.roster.ranks.items())]
         first = hellos[0] if hellos else None
         unmeasured: dict[str, str] = {}
+        notes: dict[str, str] = {}
         for hello in hellos:
             unmeasured.update(hello.unmeasured)
+            notes.update(hello.notes)
         return RunFacts(
             run_id=ingest.run_id,
             command=ingest.command,
             framework=f"{first.framework} {first.framework_version}".strip() if first else "",
+            strategy=first.strategy if first else "",
             backend=first.backend if first else "",
             device=first.device if first else "",
             model=first.model if first else "",
@@ -117,7 +120,9 @@ class SnapshotBuilder:
             started_at=ingest.started_at,
             exit_code=ingest.exit_code,
             settings=dict(first.settings) if first else {},
+            bucket_timing=first.bucket_timing if first else "",
             unmeasured=unmeasured,
+            notes=notes,
         )
 
     def _quality(self) -> Quality:

@@ -4,10 +4,19 @@ import textwrap
 
 from ddltop.collector.snapshot import NodeLine, RankState, Snapshot
 from ddltop.diagnose.finding import Finding, Severity
-from ddltop.model.assessment import Assessment, RankFigures, SpeedUp
+from ddltop.model.assessment import Assessment, RankFigures
 from ddltop.presentation.bars import allot
 from ddltop.presentation.parts import ASCII_GLYPHS, GLYPHS, gap_parts, step_parts
-from ddltop.presentation.words import plain, predicted_of, state_of, title_of, verdict_of, worst_first
+from ddltop.presentation.words import (
+    collective_of,
+    network_of,
+    plain,
+    predicted_of,
+    state_of,
+    title_of,
+    verdict_of,
+    worst_first,
+)
 from ddltop.units import (
     format_bytes,
     format_clock,
@@ -21,6 +30,7 @@ from ddltop.units import (
 
 MAX_RANKS = 16
 MAX_FINDINGS = 5
+MAX_COLLECTIVES = 6
 LABEL_WIDTH = 16
 _PHASES = ("t_io", "t_h2d", "t_f", "t_b", "t_c", "t_c_no", "t_u", "rest")
 _MARKS = {Severity.INFO: " ", Severity.WARNING: "!", Severity.CRITICAL: "!!"}
@@ -32,9 +42,10 @@ def text_card(snapshot: Snapshot, *, width: int = 80, ascii_only: bool = False) 
     if snapshot.assessment is None:
         lines.append("no figures yet: fewer than three steps are complete on all ranks")
     else:
-        lines += _speedup(snapshot.assessment)
+        lines += _speedup(snapshot)
         lines += _step(snapshot.assessment, width, ascii_only)
         lines += _gap(snapshot.assessment, width, ascii_only)
+        lines += _collectives(snapshot.assessment, width)
         lines += _findings(snapshot, width)
         lines += _ranks(snapshot)
     for node in snapshot.nodes[:MAX_RANKS]:
@@ -56,21 +67,16 @@ def _head(snapshot: Snapshot) -> list[str]:
     return [f"ddltop  {title_of(snapshot)}   {state_of(snapshot)}", "   ".join(pace)]
 
 
-def _speedup(assessment: Assessment) -> list[str]:
-    speed = assessment.speedup
+def _speedup(snapshot: Snapshot) -> list[str]:
+    assert snapshot.assessment is not None
+    speed = snapshot.assessment.speedup
     verdict = verdict_of(speed)
     return [
         f"SPEED-UP    measured {format_speedup(speed.measured)}  predicted {predicted_of(speed)}  "
         f"ideal {speed.ideal:.0f}x  {verdict}",
         f"            baseline: {speed.baseline_source.value}",
-        f"            network: {_network(speed)}",
+        f"            network: {network_of(snapshot)}",
     ]
-
-
-def _network(speed: SpeedUp) -> str:
-    if speed.network_source is not None:
-        return speed.network_source.value
-    return "none: one worker" if speed.ideal == 1 else "not known yet"
 
 
 def _step(assessment: Assessment, width: int, ascii_only: bool) -> list[str]:
@@ -113,6 +119,14 @@ def _gap(assessment: Assessment, width: int, ascii_only: bool) -> list[str]:
         bar = glyphs[part.role] * cells
         lines.append(f"            {part.label:<20} {format_ms(part.seconds):>7}  {bar}")
     return [f"OVER IDEAL  {format_time(total)} a step more than one worker needs; ms:", *lines]
+
+
+def _collectives(assessment: Assessment, width: int) -> list[str]:
+    """Write the collectives beside DDP's buckets, the costliest ones; nothing when there are none."""
+    if not assessment.collectives:
+        return []
+    first, *more = _wrap([collective_of(sums) for sums in assessment.collectives[:MAX_COLLECTIVES]], width)
+    return [f"COLLECTIVE  {first[12:]}", *more]
 
 
 def _findings(snapshot: Snapshot, width: int) -> list[str]:
@@ -199,5 +213,6 @@ def _quality(snapshot: Snapshot, width: int) -> list[str]:
         if count
     ]
     sentences = [f"QUALITY     {', '.join(lost)}"] if lost else []
+    sentences += [f"NOTE        {plain(name)}: {plain(text)}" for name, text in sorted(snapshot.run.notes.items())]
     sentences += [f"UNMEASURED  {plain(name)}: {plain(why)}" for name, why in sorted(snapshot.run.unmeasured.items())]
     return [line for text in sentences for line in textwrap.wrap(text, width, subsequent_indent=" " * 12)]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddltop.model.allreduce import Algorithm, AllReduceCost, algbw, allreduce_cost, busbw
+from ddltop.model.aside import collective_figures, device_waited_share, evaluation_share, skipped_share
 from ddltop.model.assessment import (
     Assessment,
     BaselineSource,
@@ -83,31 +84,44 @@ def assess(
             predicted=predicted,
         )
     batch = mean_of(window.num_samples_SR)
+    tokens = mean_of(window.num_tokens_SR)
+    t_iter = mean_of(window.phase_SR(Phase.T_ITER))
     return Assessment(
         first_step=int(window.steps_S[0]),
         last_step=int(window.steps_S[-1]),
         num_steps=window.num_steps,
+        num_detailed=int(window.is_detailed_SR.all(axis=1).sum()),
         phases=means,
         typical=typical,
         ranks=tuple(_rank_figures(window, waits, i) for i in range(window.num_ranks)),
         buckets=_bucket_figures(window, waits, transfers.middle_B, num_workers),
+        collectives=collective_figures(window),
         speedup=speed,
         gap=gap,
-        steps_per_s=1.0 / means.t_iter if means.t_iter else None,
-        samples_per_s=batch * num_workers / means.t_iter if batch is not None and means.t_iter else None,
+        steps_per_s=1.0 / t_iter if t_iter else None,
+        samples_per_s=batch * num_workers / t_iter if batch is not None and t_iter else None,
         batch_per_rank=batch,
+        tokens_per_s=tokens * num_workers / t_iter if tokens is not None and t_iter else None,
+        evaluation_share=evaluation_share(window),
+        skipped_share=skipped_share(window),
+        device_waited_share=device_waited_share(window),
     )
 
 
 def _phase_means(window: Window, waits: Arrivals, chosen_R: NDArray[np.bool_]) -> PhaseMeans:
     values = {phase.value: mean_of(window.phase_SR(phase)[:, chosen_R]) for phase in PHASES}
+    # Of the steps that are measured in detail, so that the parts add up to it.
+    t_iter = mean_of(np.where(window.is_detailed_SR, window.phase_SR(Phase.T_ITER), np.nan)[:, chosen_R])
+    values[Phase.T_ITER.value] = t_iter if t_iter is not None else values[Phase.T_ITER.value]
     wait = mean_of(waits.exposed_wait_SR[:, chosen_R])
     # The split is of the same exposed communication that the probe measured, so that the parts agree.
     exposed = values[Phase.T_C_NO.value]
     if wait is not None and exposed is not None:
         wait = min(wait, exposed)
     transfer = exposed - wait if wait is not None and exposed is not None else None
-    return PhaseMeans(exposed_transfer=transfer, exposed_wait=wait, **values)
+    others = mean_of(waits.collectives_SR[:, chosen_R])
+    collectives = min(others or 0.0, transfer) if transfer is not None else None
+    return PhaseMeans(exposed_transfer=transfer, exposed_wait=wait, exposed_collectives=collectives, **values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -278,6 +292,7 @@ def _bucket_figures(window: Window, waits: Arrivals, transfer_B: Floats, num_wor
                 algbw=algbw(float(nbytes), transfer) if is_known else None,
                 busbw=busbw(float(nbytes), transfer, num_workers) if is_known else None,
                 exposed_s=float(exposed_B[i]) if np.isfinite(exposed_B[i]) else None,
+                dtype=window.bucket_dtypes_B[i],
             )
         )
     return tuple(figures)

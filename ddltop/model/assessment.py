@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ddltop.wire.collectives import CollectiveKind, CollectivePlace
+
 
 class GapKind(StrEnum):
     """Why an iteration on N workers takes longer than one on a single worker."""
@@ -11,6 +13,7 @@ class GapKind(StrEnum):
     SLOWER_TRANSFER = "slower transfer than predicted"
     WAIT = "wait for late ranks"
     LOST_OVERLAP = "lost overlap"
+    OTHER_COMM = "other collectives"
     INPUT = "input"
     H2D = "host-to-device"
     SLOWER_COMPUTE = "slower computing"
@@ -49,6 +52,7 @@ class PhaseMeans:
     t_c_no: float | None
     exposed_transfer: float | None
     exposed_wait: float | None
+    exposed_collectives: float | None  # part of exposed_transfer beside DDP's buckets: metrics, FSDP, ...
     t_u: float | None
     rest: float | None
 
@@ -81,6 +85,18 @@ class BucketFigures:
     algbw: float | None
     busbw: float | None
     exposed_s: float | None
+    dtype: str  # float32, bfloat16, ...; empty when not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveFigures:
+    """Collectives of one kind from one part of the step, DDP's buckets apart; means per step and rank."""
+
+    kind: CollectiveKind
+    place: CollectivePlace
+    calls: float
+    nbytes: float
+    exposed_s: float  # seconds that the step waited for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +133,18 @@ class Assessment:
     first_step: int
     last_step: int
     num_steps: int
+    num_detailed: int  # of them, steps whose phases are measured on every rank, and not t_iter alone
     phases: PhaseMeans  # mean over ranks
     typical: PhaseMeans  # mean over the typical ranks, whose view the gap takes
     ranks: tuple[RankFigures, ...]  # by rank number
     buckets: tuple[BucketFigures, ...]  # launch order
+    collectives: tuple[CollectiveFigures, ...]  # the one that costs most first
     speedup: SpeedUp
     gap: tuple[GapPart, ...]  # sums to t_iter(N) - t_iter(1)
     steps_per_s: float | None
     samples_per_s: float | None
     batch_per_rank: float | None
+    tokens_per_s: float | None
+    evaluation_share: float | None  # of the run's time, 0..1; it is in no phase and not in t_iter
+    skipped_share: float | None  # of the steps, 0..1: the optimizer did not update (AMP overflow)
+    device_waited_share: float | None  # of the detailed steps, 0..1: the device ran dry and waited for the host

@@ -44,13 +44,15 @@ def split_gap(
 
 
 def _communication(typical: PhaseMeans, on_the_wire: Wire | None, predicted: Prediction | None) -> dict[GapKind, float]:
-    """Split exposed communication: wait, what the model expects, slower transfer, lost overlap."""
+    """Split exposed communication: wait, what the model expects, slower transfer, lost overlap, other collectives."""
     if typical.t_c_no is None:
         return {}
     wait = min(typical.exposed_wait or 0.0, typical.t_c_no)
     exposed = typical.t_c_no - wait
+    other = min(typical.exposed_collectives or 0.0, exposed)
     if predicted is None:
-        return {GapKind.WAIT: wait}
+        return {GapKind.WAIT: wait, GapKind.OTHER_COMM: other}
+    exposed -= other
     expected = min(predicted.t_c_no, exposed)
     excess = exposed - expected
     slower = pushed_out = 0.0
@@ -64,6 +66,7 @@ def _communication(typical: PhaseMeans, on_the_wire: Wire | None, predicted: Pre
         GapKind.PREDICTED_COMM: expected,
         GapKind.SLOWER_TRANSFER: slower,
         GapKind.LOST_OVERLAP: excess - slower - pushed_out,
+        GapKind.OTHER_COMM: other,
     }
 
 

@@ -10,9 +10,37 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddltop.wire.collectives import CollectiveKind, CollectivePlace
 from ddltop.wire.phases import PHASE_INDEX, Phase
 
+# Kinds that no rank leaves before the last one has entered: who stays longest came first.
+SYNCHRONISING = frozenset(
+    (
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_TO_ALL,
+        CollectiveKind.BARRIER,
+    )
+)
+
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Collectives:
+    """Calls of one kind from one part of the step, DDP's buckets apart; 0 in a step without any."""
+
+    kind: CollectiveKind
+    place: CollectivePlace
+    calls_SR: Floats
+    nbytes_SR: Floats
+    exposed_SR: Floats  # seconds that the step waited for them
+
+    @property
+    def is_synchronising(self) -> bool:
+        """Tell whether no rank leaves such a call before the last one has entered it."""
+        return self.kind in SYNCHRONISING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,12 +52,18 @@ class Window:
     phases_SRP: Floats
     num_samples_SR: Floats
     num_micro_steps_SR: Floats
+    num_tokens_SR: Floats
+    evaluation_SR: Floats  # beside the step, in no phase of it
+    host_ahead_SR: Floats  # least lead of the host over the device
+    flags_SR: NDArray[np.uint8]  # bits of StepFlag; 0 also where nothing has arrived
     backward_start_SR: Floats
     backward_end_SR: Floats
     bucket_nbytes_B: Floats
     bucket_ready_SRB: Floats
     bucket_start_SRB: Floats
     bucket_end_SRB: Floats
+    bucket_dtypes_B: tuple[str, ...]
+    collectives: tuple[Collectives, ...]
 
     @property
     def num_steps(self) -> int:
@@ -45,6 +79,11 @@ class Window:
     def num_buckets(self) -> int:
         """Number of buckets B; 0 when buckets are not timed."""
         return int(self.bucket_nbytes_B.size)
+
+    @property
+    def is_detailed_SR(self) -> NDArray[np.bool_]:
+        """Where the phases are measured, and not t_iter alone, shape [S, R]."""
+        return np.isfinite(self.phase_SR(Phase.REST))
 
     def phase_SR(self, phase: Phase) -> Floats:
         """Give one phase of every step and rank, shape [S, R], seconds."""

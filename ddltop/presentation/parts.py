@@ -15,6 +15,7 @@ class Role(StrEnum):
     HIDDEN = "hidden"
     WAIT = "wait"
     TRANSFER = "transfer"
+    COLLECTIVE = "collective"
     UPDATE = "update"
     REST = "rest"
 
@@ -26,6 +27,7 @@ GLYPHS: dict[Role, str] = {
     Role.HIDDEN: "▓",
     Role.WAIT: "░",
     Role.TRANSFER: "▒",
+    Role.COLLECTIVE: "▞",
     Role.UPDATE: "▄",
     Role.REST: "·",
 }
@@ -37,12 +39,15 @@ ASCII_GLYPHS: dict[Role, str] = {
     Role.HIDDEN: "%",
     Role.WAIT: ".",
     Role.TRANSFER: "=",
+    Role.COLLECTIVE: "c",
     Role.UPDATE: "u",
     Role.REST: "-",
 }
 
 
-_COMMUNICATION = (Role.HIDDEN, Role.WAIT, Role.TRANSFER)
+# Sums of measured times differ by rounding.
+NOTHING_S = 1e-7
+_COMMUNICATION = (Role.HIDDEN, Role.WAIT, Role.TRANSFER, Role.COLLECTIVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +67,16 @@ def step_parts(means: PhaseMeans) -> tuple[Part, ...]:
     backward, hidden = means.t_b, means.hidden_comm
     carried = min(hidden, backward) if hidden is not None and backward is not None else None
     plain = backward - carried if backward is not None and carried is not None else backward
-    exposed_known = means.exposed_wait is not None
+    exposed = means.exposed_transfer if means.exposed_wait is not None else means.t_c_no
+    collectives = means.exposed_collectives or 0.0
     candidates = (
         (Role.INPUT, "input", _sum(means.t_io, means.t_h2d)),
         (Role.COMPUTE, "forward", means.t_f),
         (Role.BACKWARD, "backward", plain),
         (Role.HIDDEN, "+hidden comm", carried),
         (Role.WAIT, "wait", means.exposed_wait),
-        (Role.TRANSFER, "transfer", means.exposed_transfer if exposed_known else means.t_c_no),
+        (Role.TRANSFER, "transfer", exposed - collectives if exposed is not None else None),
+        (Role.COLLECTIVE, "collectives", collectives),
         (Role.UPDATE, "update", means.t_u),
         (Role.REST, "rest", means.rest),
     )
@@ -77,7 +84,7 @@ def step_parts(means: PhaseMeans) -> tuple[Part, ...]:
         Part(role=role, label=label, seconds=max(0.0, seconds))
         for role, label, seconds in candidates
         # A lone worker communicates nothing: no part, rather than one of 0.0.
-        if seconds is not None and (seconds > 0 or role not in _COMMUNICATION)
+        if seconds is not None and (seconds > NOTHING_S or role not in _COMMUNICATION)
     )
 
 
@@ -86,6 +93,7 @@ GAP_ROLES: dict[GapKind, Role] = {
     GapKind.SLOWER_TRANSFER: Role.TRANSFER,
     GapKind.WAIT: Role.WAIT,
     GapKind.LOST_OVERLAP: Role.TRANSFER,
+    GapKind.OTHER_COMM: Role.COLLECTIVE,
     GapKind.INPUT: Role.INPUT,
     GapKind.H2D: Role.INPUT,
     GapKind.SLOWER_COMPUTE: Role.COMPUTE,
@@ -98,6 +106,7 @@ GAP_LABELS: dict[GapKind, str] = {
     GapKind.SLOWER_TRANSFER: "slower transfer",
     GapKind.WAIT: "wait for late ranks",
     GapKind.LOST_OVERLAP: "lost overlap",
+    GapKind.OTHER_COMM: "other collectives",
     GapKind.INPUT: "input",
     GapKind.H2D: "host to device",
     GapKind.SLOWER_COMPUTE: "slower computing",

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from ddltop.collector.snapshot import RankLine, RunState, Snapshot
-from ddltop.model.assessment import RankFigures, SpeedUp
-from ddltop.units import format_number, format_speedup
+from ddltop.model.assessment import CollectiveFigures, RankFigures, SpeedUp
+from ddltop.units import format_bytes, format_number, format_speedup, format_time
+from ddltop.wire.collectives import CollectivePlace
 
 # A deviation within this is called what it is: on the prediction.
 ON_PREDICTION = 0.03
@@ -21,8 +22,32 @@ def title_of(snapshot: Snapshot) -> str:
     name = plain(run.model) or script_of(run.command) or plain(run.run_id)
     ranks = f"{run.world_size} rank{'s' if run.world_size != 1 else ''}"
     nodes = f"{run.num_nodes} node{'s' if run.num_nodes != 1 else ''}"
-    how = f"ddp/{plain(run.backend)}" if run.backend else ""
+    strategy = "" if run.strategy == "none" else plain(run.strategy)
+    how = "/".join(part for part in (strategy, plain(run.backend)) if part) if run.backend else ""
     return "  ".join(part for part in (name, how, f"{ranks}, {nodes}" if run.world_size else "") if part)
+
+
+def network_of(snapshot: Snapshot) -> str:
+    """Say where the cost of an all-reduce comes from, or why there is none."""
+    speed = snapshot.assessment.speedup if snapshot.assessment else None
+    if speed is None:
+        return "not known yet"
+    if speed.network_source is not None:
+        return speed.network_source.value
+    if speed.ideal == 1:
+        return "none: one worker"
+    if snapshot.run.strategy not in ("", "ddp"):
+        how = "gradients that the script exchanges itself" if snapshot.run.strategy == "none" else snapshot.run.strategy
+        return f"not modelled for {plain(how)}"
+    return "not known yet"
+
+
+def collective_of(sums: CollectiveFigures) -> str:
+    """Write the collectives of one kind: 3x all_gather in forward, 12.0 MB, 4.1 ms."""
+    calls = f"{sums.calls:.1f}".removesuffix(".0")
+    where = "between steps" if sums.place is CollectivePlace.BETWEEN else f"in {sums.place.value}"
+    size = f", {format_bytes(round(sums.nbytes))}" if sums.nbytes >= 1 else ""
+    return f"{calls}x {sums.kind.value} {where}{size}, {format_time(sums.exposed_s)}"
 
 
 def script_of(command: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What the figures lack: ranks that are missing, steps that were lost, phases that are not measured and why."""
+"""What the figures lack: ranks that are missing, steps that were lost, phases that are inferred or not measured."""
 
 from rich.text import Text
 
@@ -17,9 +17,10 @@ def doubt_lines(snapshot: Snapshot, width: int, look: Look) -> list[Text]:
     lost = _lost(snapshot.quality)
     if lost:
         lines += wrap_words("; ".join(lost), width, look.warn, line(heading("DATA LOST", look)), INDENT)
-    for why, names in _by_reason(snapshot.run.unmeasured).items():
-        first = line(heading("UNMEASURED", look))
-        lines += wrap_words(f"{', '.join(names)}: {why}", width, look.dim, first, INDENT)
+    for title, reasons in (("UNMEASURED", snapshot.run.unmeasured), ("NOTE", snapshot.run.notes)):
+        for reason, names in _by_reason(reasons).items():
+            first = line(heading(title, look))
+            lines += wrap_words(f"{', '.join(names)}: {reason}", width, look.dim, first, INDENT)
     return lines
 
 
@@ -38,9 +39,9 @@ def _lost(quality: Quality) -> list[str]:
     return lost
 
 
-def _by_reason(unmeasured: dict[str, str]) -> dict[str, list[str]]:
-    """Join the figures that lack for the same reason."""
+def _by_reason(reason_of: dict[str, str]) -> dict[str, list[str]]:
+    """Join the figures of which the same is said."""
     reasons: dict[str, list[str]] = {}
-    for name, why in sorted(unmeasured.items()):
+    for name, why in sorted(reason_of.items()):
         reasons.setdefault(plain(why), []).append(plain(name))
     return reasons

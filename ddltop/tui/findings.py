@@ -8,9 +8,11 @@ from ddltop.presentation.words import plain
 from ddltop.tui.canvas import heading, line, wrap_words
 from ddltop.tui.doubts import doubt_lines
 from ddltop.tui.look import Look
+from ddltop.tui.step import collective_lines
 from ddltop.units import format_number, format_share, format_time
 
 INDENT = 4
+MAX_COLLECTIVES = 8
 MAX_NAMED = 3
 
 
@@ -81,7 +83,7 @@ def _arrow(look: Look) -> Text:
 
 
 def findings_page(snapshot: Snapshot, width: int, look: Look) -> list[Text]:
-    """Draw all findings, past ones too, with their evidence, and how far the figures can be trusted."""
+    """Draw all findings, past ones too, with their evidence; what else the ranks exchange; what figures lack."""
     none = "" if snapshot.findings else "none so far"
     lines = [line(heading("FINDINGS", look), (none, look.dim))]
     for finding in snapshot.findings:
@@ -89,8 +91,10 @@ def findings_page(snapshot: Snapshot, width: int, look: Look) -> list[Text]:
         lines += _block(finding, snapshot, width, look)
         evidence = "   ".join(f"{name} {_figure(name, value)}" for name, value in finding.evidence.items())
         lines += wrap_words(evidence, width, look.dim, line((" " * INDENT, "none")), INDENT)
-    doubts = doubt_lines(snapshot, width, look)
-    return [*lines, line(), *doubts] if doubts else lines
+    collectives = collective_lines(snapshot.assessment, width, look, MAX_COLLECTIVES) if snapshot.assessment else []
+    for more in (collectives, doubt_lines(snapshot, width, look)):
+        lines += [line(), *more] if more else []
+    return lines
 
 
 def _figure(name: str, value: float) -> str:

@@ -21,6 +21,7 @@ _ROLES = (
     (Role.HIDDEN, "hidden comm"),
     (Role.WAIT, "wait for late ranks"),
     (Role.TRANSFER, "exposed transfer"),
+    (Role.COLLECTIVE, "other collectives"),
     (Role.UPDATE, "update"),
     (Role.REST, "rest"),
 )

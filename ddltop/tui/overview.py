@@ -15,7 +15,7 @@ from ddltop.tui.look import Look
 from ddltop.tui.nodes import node_lines
 from ddltop.tui.ranks import num_rows, rank_lines
 from ddltop.tui.speed import speed_lines
-from ddltop.tui.step import gap_lines, step_lines
+from ddltop.tui.step import collective_lines, gap_lines, step_lines
 from ddltop.tui.view import Page, View
 from ddltop.tui.waiting import no_figures_page, waiting_page
 
@@ -119,6 +119,8 @@ def _figures(snapshot: Snapshot, width: int, height: int, look: Look) -> list[Te
     lines += step_lines(assessment, left_width, look, 4 if height >= 18 else 3 if height >= 13 else 2)
     lines += [line()] * (1 if height >= TALL else 0)
     lines += gap_lines(assessment, left_width, look, 9 if height >= TALL else 2 if height >= 18 else 1)
+    few = 1 if height >= 21 and not assessment.buckets else 0
+    lines += collective_lines(assessment, left_width, look, 3 if height >= TALL else few)
     if width >= WIDE:
         chart = history_chart(snapshot.history, width - left_width - 2, max(8, len(lines)), look)
         return beside(lines, chart, left_width + 2, width - left_width - 2)

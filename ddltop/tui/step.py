@@ -5,6 +5,7 @@ from rich.text import Text
 from ddltop.model.assessment import Assessment
 from ddltop.presentation.bars import allot
 from ddltop.presentation.parts import Part, Role, gap_parts, step_parts
+from ddltop.presentation.words import collective_of
 from ddltop.tui.canvas import heading, line, wrap_spans
 from ddltop.tui.look import Look
 from ddltop.units import format_ms, format_share, format_time
@@ -52,6 +53,15 @@ def gap_lines(assessment: Assessment, width: int, look: Look, max_lines: int) ->
         lines = wrap_spans(items, width, INDENT)[:max_lines]
     lines[0] = line(head) + lines[0][INDENT:]
     return lines
+
+
+def collective_lines(assessment: Assessment, width: int, look: Look, max_lines: int) -> list[Text]:
+    """Draw the collectives beside DDP's buckets, the costliest first; no line when there are none."""
+    if not assessment.collectives or max_lines < 1:
+        return []
+    lines = wrap_spans([[(collective_of(sums), look.text)] for sums in assessment.collectives], width, INDENT)
+    lines[0] = line(heading("COLLECTIVE", look)) + lines[0][INDENT:]
+    return lines[:max_lines]
 
 
 def _tall(parts: tuple[Part, ...], total: float, width: int, look: Look) -> list[Text]:

@@ -22,7 +22,8 @@ from ddltop.diagnose.evidence import Evidence
 from ddltop.diagnose.finding import Code, Finding, Severity
 from ddltop.model.assess import assess
 from ddltop.model.wait import arrivals
-from ddltop.model.window import Window
+from ddltop.model.window import Collectives, Window
+from ddltop.wire.collectives import CollectiveKind, CollectivePlace
 from ddltop.wire.messages import GpuSample, HostSample, NicSample, NodeSample
 from ddltop.wire.phases import PHASE_INDEX, PHASES, Phase
 
@@ -48,6 +49,7 @@ def make_window(
     noise: float = 0.0,
     seed: int = 0,
     delays: "np.ndarray | None" = None,
+    collectives: tuple[Collectives, ...] = (),
 ) -> Window:
     """Make a window: rank r does `works[r]`; `delays` [S, R] adds seconds to t_b; noise is a ratio of each phase."""
     random = np.random.default_rng(seed)
@@ -82,13 +84,39 @@ def make_window(
         phases_SRP=phases,
         num_samples_SR=np.full((S, R), 32.0),
         num_micro_steps_SR=np.ones((S, R)),
+        num_tokens_SR=np.full((S, R), np.nan),
+        evaluation_SR=np.zeros((S, R)),
+        host_ahead_SR=np.full((S, R), np.nan),
+        flags_SR=np.zeros((S, R), dtype=np.uint8),
         backward_start_SR=start,
         backward_end_SR=computed,
         bucket_nbytes_B=np.array(nbytes, dtype=float),
         bucket_ready_SRB=ready,
         bucket_start_SRB=begun,
         bucket_end_SRB=end,
+        bucket_dtypes_B=("float32",) * B,
+        collectives=collectives,
     )
+
+
+def make_sharded_window(works: Sequence[Work], *, num_steps: int = 60, transfer: float = 0.004) -> Window:
+    """Make a window of FSDP: no buckets; everybody waits for the last one in a reduce-scatter that ends backward."""
+    window = make_window(works, num_steps=num_steps, nbytes=(), transfers=())
+    computed_R = np.array([work.t_io + work.t_f + work.t_b for work in works])
+    exposed_SR = np.tile(computed_R.max() - computed_R + transfer, (num_steps, 1))
+    window.phases_SRP[:, :, [PHASE_INDEX[Phase.T_C], PHASE_INDEX[Phase.T_C_NO]]] = exposed_SR[:, :, None]
+    window.phases_SRP[:, :, PHASE_INDEX[Phase.T_ITER]] += exposed_SR
+    return replace(window, collectives=(make_collectives(exposed_SR, CollectiveKind.REDUCE_SCATTER),))
+
+
+def make_collectives(
+    exposed_SR: np.ndarray,
+    kind: CollectiveKind = CollectiveKind.ALL_REDUCE,
+    place: CollectivePlace = CollectivePlace.BACKWARD,
+) -> Collectives:
+    """Make one call a step of 1 MB each."""
+    ones = np.ones_like(exposed_SR)
+    return Collectives(kind=kind, place=place, calls_SR=ones, nbytes_SR=1e6 * ones, exposed_SR=exposed_SR)
 
 
 def make_evidence(window: Window) -> Evidence:
@@ -110,7 +138,8 @@ def make_snapshot(
 ) -> Snapshot:
     """Make a plausible snapshot, with a backward straggler on request."""
     works = [Work(t_b=0.060 if rank == late_rank else 0.020) for rank in range(num_ranks)]
-    window = make_window(works, noise=0.02)
+    metrics = make_collectives(np.full((60, num_ranks), 1e-4), place=CollectivePlace.BETWEEN)
+    window = make_window(works, noise=0.02, collectives=(metrics,))
     assessment = assess(window, num_workers=num_ranks)
     lateness = arrivals(window).lateness_SR
     nodes = sorted({f"node{rank // 8}" for rank in range(num_ranks)})
@@ -121,6 +150,7 @@ def make_snapshot(
             run_id="train-1",
             command=("torchrun", "train.py", "--token", "secret"),
             framework="pytorch 2.13.0",
+            strategy="ddp",
             backend="nccl",
             device="cuda:0",
             model="ResNet50",
@@ -130,7 +160,9 @@ def make_snapshot(
             started_at=999_000.0,
             exit_code=0 if state is RunState.ENDED else None,
             settings={},
+            bucket_timing="on",
             unmeasured={},
+            notes={},
         ),
         num_steps=12_418,
         duration_s=1000.0,

@@ -9,7 +9,10 @@ from ddltop.model.allreduce import AllReduceCost
 from ddltop.model.assess import Baseline, Network, assess
 from ddltop.model.assessment import BaselineSource, GapKind, NetworkSource
 from ddltop.model.fit import fit_cost
-from tests.unit.builders import Work, make_window
+from ddltop.wire.collectives import CollectiveKind, CollectivePlace
+from ddltop.wire.messages import StepFlag
+from ddltop.wire.phases import ADDITIVE_PHASES, PHASE_INDEX, Phase
+from tests.unit.builders import Work, make_collectives, make_sharded_window, make_window
 
 Fractions = st.floats(0.0005, 0.1)
 Works = st.lists(
@@ -88,6 +91,56 @@ def test_one_worker_is_its_own_baseline() -> None:
     assessment = assess(window, num_workers=1)
     assert assessment.speedup.measured == pytest.approx(1.0)
     assert assessment.gap == ()
+
+
+def test_without_a_prediction_the_gap_still_names_waits_and_collectives() -> None:
+    assessment = assess(make_sharded_window([Work(), Work(), Work(t_b=0.050)]), num_workers=3)
+    gap = {part.part: part.seconds for part in assessment.gap}
+    assert assessment.speedup.predicted is None
+    assert gap[GapKind.WAIT] == pytest.approx(0.030)
+    assert gap[GapKind.OTHER_COMM] == pytest.approx(0.004)
+    (figures,) = assessment.collectives
+    assert (figures.kind, figures.place, figures.calls) == (
+        CollectiveKind.REDUCE_SCATTER,
+        CollectivePlace.BACKWARD,
+        1.0,
+    )
+    assert figures.exposed_s == pytest.approx(0.024)
+
+
+def test_collectives_of_the_script_are_a_part_of_the_gap_of_their_own() -> None:
+    plain = assess(make_window([Work()] * 2), num_workers=2)
+    window = make_window([Work()] * 2, collectives=(make_collectives(np.full((60, 2), 0.003)),))
+    window.phases_SRP[:, :, [PHASE_INDEX[Phase.T_ITER], PHASE_INDEX[Phase.T_C], PHASE_INDEX[Phase.T_C_NO]]] += 0.003
+    both = assess(window, num_workers=2)
+    before, after = ({part.part: part.seconds for part in a.gap} for a in (plain, both))
+    assert after.pop(GapKind.OTHER_COMM) - before.pop(GapKind.OTHER_COMM) == pytest.approx(0.003)
+    assert after == pytest.approx(before, abs=1e-9)
+    assert both.phases.exposed_collectives == pytest.approx(0.003)
+
+
+def test_steps_that_are_not_measured_in_detail_count_for_the_pace_alone() -> None:
+    window = make_window([Work()] * 2, num_steps=8)
+    window.phases_SRP[::2, :, 1:] = np.nan
+    window.phases_SRP[::2, :, PHASE_INDEX[Phase.T_ITER]] = 0.001
+    assessment = assess(window, num_workers=2)
+    parts = [getattr(assessment.phases, phase) for phase in ADDITIVE_PHASES]
+    assert sum(parts) == pytest.approx(assessment.phases.t_iter)
+    assert (assessment.num_steps, assessment.num_detailed) == (8, 4)
+    assert assessment.steps_per_s == pytest.approx(1 / np.mean([0.001, assessment.phases.t_iter or 0.0]))
+
+
+def test_what_is_beside_the_phases_is_counted() -> None:
+    window = make_window([Work()] * 2, num_steps=10)
+    window.evaluation_SR[5] = 10 * window.phase_SR(Phase.T_ITER)[5]
+    window.flags_SR[3] = StepFlag.SKIPPED
+    window.num_tokens_SR[:] = 512.0
+    window.host_ahead_SR[:] = [0.0, 0.010]
+    assessment = assess(window, num_workers=2)
+    assert assessment.evaluation_share == pytest.approx(0.5)
+    assert assessment.skipped_share == pytest.approx(0.1)
+    assert assessment.device_waited_share == pytest.approx(0.5)
+    assert assessment.tokens_per_s == pytest.approx(1024 * (assessment.steps_per_s or 0.0))
 
 
 def test_unmeasured_phases_stay_unmeasured() -> None:

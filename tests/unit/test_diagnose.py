@@ -9,7 +9,7 @@ from ddltop.diagnose.engine import DiagnosisEngine
 from ddltop.diagnose.finding import Code, Finding, Severity
 from ddltop.diagnose.policy import Policy
 from ddltop.model.window import Window
-from tests.unit.builders import Work, make_evidence, make_window
+from tests.unit.builders import Work, make_evidence, make_sharded_window, make_window
 
 POLICY = Policy()
 
@@ -115,6 +115,13 @@ def test_without_bucket_times_stragglers_are_not_guessed() -> None:
         engine.evaluate(make_evidence(window))
     assert [f for f in engine.findings if "straggler" in f.code] == []
     assert any(Code.BACKWARD_STRAGGLER in abstention.codes for abstention in engine.abstentions)
+
+
+def test_where_gradients_are_sharded_the_straggler_is_found_in_the_collectives() -> None:
+    window = make_sharded_window([Work(), Work(), Work(t_b=0.080)])
+    (finding,) = [f for f in findings_of(window) if "straggler" in f.code]
+    assert (finding.code, finding.ranks) == (Code.BACKWARD_STRAGGLER, (2,))
+    assert "enters the collectives last" in finding.why
 
 
 def test_a_finding_neither_appears_at_once_nor_goes_at_once() -> None:

@@ -1,16 +1,23 @@
 """The collector's core: steps of all ranks come together, and nothing hostile disturbs them."""
 
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from ddltop_agents.rank.assembly import CollectiveSum
+from ddltop_agents.rank.columns import pack_steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddltop.collector.columns import unpack_steps
 from ddltop.collector.ingest import Ingest
+from ddltop.collector.rings import MAX_COLLECTIVES, StepRing
 from ddltop.collector.snapshot import RankState, RunState, Snapshot, decode_snapshot, encode_snapshot
 from ddltop.collector.snapshot_builder import SnapshotBuilder
 from ddltop.diagnose.finding import Code
 from ddltop.wire.codec import MAX_FRAME_BYTES, encode
+from ddltop.wire.collectives import COLLECTIVE_KINDS, COLLECTIVE_PLACES, CollectiveKind, CollectivePlace
 from ddltop.wire.messages import (
     PROTOCOL,
     Ack,
@@ -19,9 +26,10 @@ from ddltop.wire.messages import (
     Refused,
     RunEnd,
     SnapshotRequest,
+    StepFlag,
     Welcome,
 )
-from tests.unit.frames import RUN, agent_hello, batch, changed, rank_hello, rank_steps
+from tests.unit.frames import RUN, agent_hello, batch, changed, measure, rank_hello, rank_steps
 
 
 def started() -> Ingest:
@@ -77,6 +85,55 @@ def test_figures_come_out_as_they_went_in() -> None:
     assert by_rank[0].phases.exposed_wait == pytest.approx(0.040, rel=1e-4)
     assert assessment.buckets[0].nbytes == 1_000_000
     assert assessment.buckets[0].transfer_s == pytest.approx(0.004, rel=1e-3)
+
+
+def test_collectives_and_what_is_beside_the_phases_come_out_as_they_went_in() -> None:
+    ingest = started()
+    gather = CollectiveSum(kind=1, place=0, num_calls=3, nbytes=3_000, exposed=0.002)
+    for rank in (0, 1):
+        steps = [
+            replace(
+                measure(step),
+                collectives=(gather,) if step % 2 else (),
+                num_tokens=128.0,
+                evaluation=0.1,
+                host_ahead=0.5,
+                flags=StepFlag.EVALUATION,
+                buckets=tuple(replace(bucket, dtype="bfloat16") for bucket in measure(step).buckets),
+            )
+            for step in range(20)
+        ]
+        packed = pack_steps(steps, epoch=f"e{rank}", rank=rank, seq=1, wall_minus_perf_ns=0, dropped=0, overhead_us=1.0)
+        ingest.receive(batch(2 + rank, packed), 0.1)
+    assert ingest.ring is not None
+    window = ingest.ring.window(0, 19, [0, 1])
+    (sums,) = window.collectives
+    assert (sums.kind, sums.place) == (CollectiveKind.ALL_GATHER, CollectivePlace.FORWARD)
+    assert sums.calls_SR[:4, 0].tolist() == [0.0, 3.0, 0.0, 3.0]
+    assert sums.nbytes_SR[1].tolist() == [3000.0, 3000.0]
+    assert sums.exposed_SR[:2, 1] == pytest.approx([0.0, 0.002])
+    assert window.num_tokens_SR[0].tolist() == [128.0, 128.0]
+    assert window.evaluation_SR == pytest.approx(np.full((20, 2), 0.1))
+    assert window.host_ahead_SR == pytest.approx(np.full((20, 2), 0.5))
+    assert set(window.flags_SR.ravel().tolist()) == {StepFlag.EVALUATION}
+    assert window.bucket_dtypes_B == ("bfloat16",)
+
+
+def test_no_more_kinds_of_collectives_are_kept_than_memory_is_laid_out_for() -> None:
+    ring = StepRing(1)
+    keys = [(kind, place) for kind in range(len(COLLECTIVE_KINDS)) for place in range(len(COLLECTIVE_PLACES))]
+    sums = tuple(CollectiveSum(kind=k, place=p, num_calls=1, nbytes=1, exposed=0.0) for k, p in keys)
+    packed = pack_steps(
+        [replace(measure(0), collectives=sums)],
+        epoch="e0",
+        rank=0,
+        seq=1,
+        wall_minus_perf_ns=0,
+        dropped=0,
+        overhead_us=1.0,
+    )
+    ring.put(0, unpack_steps(packed))
+    assert len(ring.window(0, 0, [0]).collectives) == MAX_COLLECTIVES
 
 
 def test_a_straggler_is_found_from_the_frames_alone_and_again_from_the_same_frames() -> None:
@@ -159,6 +216,14 @@ def test_an_agent_of_another_run_is_refused() -> None:
     assert isinstance(refused, Refused)
 
 
+ONE_EACH = b"\x01\x00" * 5
+COLLECTIVES = {
+    "collective_kind": bytes(5),
+    "collective_place": bytes(5),
+    "collective_calls": ONE_EACH,
+    "collective_nbytes": bytes(40),
+    "collective_exposed": bytes(20),
+}
 NAN, INFINITE, HUGE = b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\xff\xff\x7f\x7f"
 
 
@@ -175,6 +240,17 @@ NAN, INFINITE, HUGE = b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\xff\xff\x7f\x
         {"bucket_counts": b"\xff\xff" * 5},
         {"bucket_nbytes": b"\xff" * 40},
         {"bucket_end": NAN * 4},
+        {"num_tokens": INFINITE * 5},
+        {"evaluation": NAN * 4},
+        {"host_ahead": HUGE * 5},
+        {"bucket_dtype": b"\xff" * 5},
+        {"flags": b""},
+        {"collective_counts": b"\xff\xff" * 5},
+        {"collective_counts": ONE_EACH},
+        {"collective_counts": ONE_EACH, **COLLECTIVES, "collective_kind": b"\xff" * 5},
+        {"collective_counts": ONE_EACH, **COLLECTIVES, "collective_place": b"\x04" * 5},
+        {"collective_counts": ONE_EACH, **COLLECTIVES, "collective_nbytes": b"\xff" * 40},
+        {"collective_counts": ONE_EACH, **COLLECTIVES, "collective_exposed": HUGE * 5},
         {"rank": 7},
         {"rank": -1},
         {"epoch": "stranger"},

@@ -15,7 +15,9 @@ def check_comm_bandwidth_bound(evidence: Evidence, policy: Policy) -> Verdict:
         return Abstention(codes=(Code.COMM_BANDWIDTH_BOUND,), missing=f"bucket times in {policy.min_steps} steps")
     if not phases.t_iter:
         return []
-    share = phases.exposed_transfer / phases.t_iter
+    # Of the gradients: what other collectives take is not mended by smaller ones.
+    exposed = phases.exposed_transfer - (phases.exposed_collectives or 0.0)
+    share = exposed / phases.t_iter
     if share < policy.transfer_warning_ratio or not _is_bandwidth(evidence, policy):
         return []
     nbytes = sum(bucket.nbytes for bucket in buckets)
@@ -29,7 +31,7 @@ def check_comm_bandwidth_bound(evidence: Evidence, policy: Policy) -> Verdict:
             nodes=(),
             share_of_time=share,
             evidence={
-                "exposed_transfer_s": phases.exposed_transfer,
+                "exposed_transfer_s": exposed,
                 "gradient_bytes": float(nbytes),
                 "busbw_bytes_per_s": busbw,
                 "network_a_s": speed.network_a or 0.0,
@@ -37,7 +39,7 @@ def check_comm_bandwidth_bound(evidence: Evidence, policy: Policy) -> Verdict:
             },
             why=(
                 f"{format_bytes(nbytes)} of gradients a step at {format_rate(busbw)} bus bandwidth leave "
-                f"{format_time(phases.exposed_transfer)} ({format_share(share)}) that backward cannot hide"
+                f"{format_time(exposed)} ({format_share(share)}) that backward cannot hide"
             ),
             next_step=(
                 "send less or less often: bf16 gradients (fp16_compress_hook / bf16_compress_hook), a larger batch "

@@ -33,6 +33,7 @@ def check_straggler(evidence: Evidence, policy: Policy) -> Verdict:
 def _draft(evidence: Evidence, straggler: Straggler, phase: Phase) -> Draft:
     label = evidence.label(straggler.rank)
     node = evidence.rank_nodes.get(straggler.rank, "?")
+    what = "the all-reduce" if evidence.window.num_buckets else "the collectives"
     return Draft(
         code=CODES[phase],
         severity=Severity.CRITICAL if straggler.cost_share >= CRITICAL_RATIO else Severity.WARNING,
@@ -45,7 +46,7 @@ def _draft(evidence: Evidence, straggler: Straggler, phase: Phase) -> Draft:
             f"{phase.value}_excess_s": straggler.excess_s,
         },
         why=(
-            f"{label} enters the all-reduce last in {format_share(straggler.votes)} of steps, "
+            f"{label} enters {what} last in {format_share(straggler.votes)} of steps, "
             f"{format_time(straggler.lateness_s)} late: it spends {format_time(straggler.excess_s)} more "
             f"than the others {_WORDS[phase]}"
         ),
@@ -70,4 +71,4 @@ def _next_step(phase: Phase, label: str, node: str) -> str:
 def _missing(evidence: Evidence, policy: Policy) -> str:
     if evidence.window.num_ranks < 2:
         return "a second rank"
-    return f"bucket times of all ranks in {policy.straggler_min_steps} steps"
+    return f"bucket times, or other collectives, of all ranks in {policy.straggler_min_steps} steps"
