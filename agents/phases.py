@@ -14,7 +14,7 @@ from typing import Any
 from ddltop.wire.phases import Phase
 
 from .rank import probe
-from .rank.stream import BatchSize, Tag, fenced, stream
+from .rank.stream import BatchSize, Tag, act_at_step_end, fenced, stream
 
 _PHASES = {
     "input": Phase.T_IO,
@@ -58,6 +58,8 @@ def step(num_samples: int | None = None, num_tokens: int | None = None) -> None:
     """
     probe.on_manual_step()
     _step(BatchSize(num_samples, num_tokens))
+    if stream.at_step_end is not None:
+        act_at_step_end()
 
 
 @fenced("phase")

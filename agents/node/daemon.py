@@ -22,6 +22,8 @@ from ddltop.wire.messages import (
     AgentBye,
     AgentHello,
     NodeSample,
+    OnDemandReply,
+    OnDemandRequest,
     RankBye,
     RankHello,
     RankSteps,
@@ -41,6 +43,7 @@ FIRST_RANK_LIMIT_S = 120.0
 EXIT_LIMIT_S = 10.0
 COLLECTOR_GRACE_S = 4.0
 MAX_RECORDS_PER_BATCH = 4096
+MAX_ANSWERS = 256  # parts of at most 256 KiB on their way to who asked; more are lost, and missed there
 
 
 class Agent:
@@ -64,6 +67,8 @@ class Agent:
         self._members = Members()
         self._records: list[Record] = []
         self._samples: deque[NodeSample] = deque(maxlen=60)
+        self._requests: deque[OnDemandRequest] = deque(maxlen=16)
+        self._answers: deque[OnDemandReply] = deque(maxlen=MAX_ANSWERS)
         self._stop = threading.Event()
         self._has_sampled = False
         self._num_rejected = 0
@@ -73,15 +78,17 @@ class Agent:
         """Serve until the ranks are gone; give the exit code."""
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         ranks = self._bind_ranks(context)
+        requests = self._bind_requests(context)
         uplink = self._connect_collector(context)
         sensors = threading.Thread(target=self._sample, name="ddltop-sensors", daemon=True)
         sensors.start()
         try:
-            self._serve(ranks, uplink)
+            self._serve(ranks, requests, uplink)
         finally:
             self._stop.set()
             sensors.join(2.0)
             ranks.close(0)
+            requests.close(0)
             uplink.close(1000)
             context.term()
         return 0 if self._refused is None else 2
@@ -91,6 +98,11 @@ class Agent:
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         socket.setsockopt(zmq.RCVHWM, 1024)
         socket.bind(self._run_dir.agent_endpoint(self._node))
+        return socket
+
+    def _bind_requests(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = context.socket(zmq.PUB)
+        socket.bind(self._run_dir.requests_endpoint(self._node))
         return socket
 
     def _connect_collector(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
@@ -113,7 +125,7 @@ class Agent:
         socket.connect(self._collector or self._run_dir.collector_endpoint)
         return socket
 
-    def _serve(self, ranks: zmq.Socket[bytes], uplink: zmq.Socket[bytes]) -> None:
+    def _serve(self, ranks: zmq.Socket[bytes], requests: zmq.Socket[bytes], uplink: zmq.Socket[bytes]) -> None:
         poller = zmq.Poller()
         poller.register(ranks, zmq.POLLIN)
         poller.register(uplink, zmq.POLLIN)
@@ -135,6 +147,7 @@ class Agent:
                 batch_at = now + BATCH_PERIOD_S
                 self._make_batch(now)
             self._send_due(uplink, now)
+            self._pass_on(requests, uplink)
             if self._outbox.is_welcome:
                 collector_at = now + COLLECTOR_GRACE_S
             elif now >= collector_at and self._collector is None:
@@ -155,7 +168,7 @@ class Agent:
 
     def _may_end(self, alone_s: float) -> bool:
         # A moment of grace: the goodbye of the last rank still has to leave with a batch.
-        is_delivered = self._outbox.is_empty and not self._records and self._has_sampled
+        is_delivered = self._outbox.is_empty and not self._records and not self._answers and self._has_sampled
         return (alone_s > 0.3 and is_delivered) or alone_s > EXIT_LIMIT_S
 
     def _receive_ranks(self, socket: zmq.Socket[bytes]) -> None:
@@ -165,6 +178,9 @@ class Agent:
                     continue
             elif isinstance(message, RankBye):
                 self._members.leave(message)
+            elif isinstance(message, OnDemandReply):
+                self._answers.append(message)
+                continue
             elif not isinstance(message, RankSteps):
                 continue
             self._records.append(message)
@@ -175,6 +191,8 @@ class Agent:
                 self._outbox.welcome(message, now)
             elif isinstance(message, Ack):
                 self._outbox.acknowledge(message, now)
+            elif isinstance(message, OnDemandRequest):
+                self._requests.append(message)
             elif isinstance(message, Refused):
                 self._refused = message.reason
 
@@ -205,6 +223,17 @@ class Agent:
                 socket.send(frame, zmq.NOBLOCK)
             except zmq.Again:
                 return
+
+    def _pass_on(self, requests: zmq.Socket[bytes], uplink: zmq.Socket[bytes]) -> None:
+        """Give requests to the ranks and answers to the collector, behind what is measured all the time."""
+        try:
+            while self._requests:
+                requests.send(encode(self._requests.popleft()), zmq.NOBLOCK)
+            while self._answers:
+                uplink.send(encode(self._answers[0]), zmq.NOBLOCK)
+                self._answers.popleft()
+        except zmq.Again:
+            return
 
     def _say_goodbye(self, socket: zmq.Socket[bytes]) -> None:
         try:

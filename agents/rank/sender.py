@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ddltop.errors import WireError
 from ddltop.wire.codec import encode
 from ddltop.wire.endpoints import RunDir
 from ddltop.wire.messages import RankBye, RankHello, StepFlag
@@ -22,6 +23,7 @@ from .assembly import StepAssembler, StepMeasure
 from .columns import pack_steps
 from .facts import reasons_unmeasured
 from .launch import launch_agent
+from .on_demand import OnDemand
 from .stream import Stamp, Stream, Tag
 
 # Below 0.2 s the thread's wake-ups cost the training loop 1.6-4.4 % (2 cores, torch 2.13).
@@ -30,7 +32,10 @@ HELLO_PERIOD_S = 5.0
 MAX_UNSENT = 2400  # batches: 10 minutes of an absent agent, about 5 MB
 AGENT_GRACE_S = 5.0  # an agent needs about 1 s to start here
 MAX_AGENT_LAUNCHES = 20
+# What was asked for on demand goes out at 4 MiB/s at most, behind the steps.
+MAX_ANSWERS_PER_PASS = 4
 EXIT_LIMIT_S = 0.5
+MAX_REQUEST_BYTES = 1 << 20  # names of 65,536 ranks
 # A training shorter than its agent's start would leave nothing behind: then, and only then, exit waits for it.
 FIRST_CONTACT_LIMIT_S = 2.5
 _NO_COMM = "this script's communication does not pass through torch.distributed: mark it with ddltop.phase('comm')"
@@ -50,6 +55,7 @@ class Sender:
         self._stream = stream
         self._run_dir = RunDir(run_dir)
         self._stop = threading.Event()
+        self._on_demand = OnDemand(stream)
         self._unsent: deque[tuple[int, bytes]] = deque()  # (steps in it, frame)
         self._num_launches = 0
         self._has_contact = False
@@ -88,6 +94,7 @@ class Sender:
 
     def stop(self) -> None:
         """Send what is left and end; waits at most 0.5 s, 2.5 s when no agent has answered yet."""
+        self._on_demand.end_training()
         self._stop.set()
         self._thread.join(EXIT_LIMIT_S if self._has_contact else FIRST_CONTACT_LIMIT_S + EXIT_LIMIT_S)
 
@@ -110,6 +117,7 @@ class Sender:
         socket.setsockopt(zmq.RECONNECT_IVL, 200)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
         socket.connect(self._run_dir.agent_endpoint(self._hello.node))
+        requests = self._listen(context)
         hello_at = 0.0
         self._cpu_begin_ns = time.thread_time_ns()
         self._cost_before_ns = self._stream.cost_ns
@@ -120,7 +128,9 @@ class Sender:
             if (now >= hello_at or hello != self._told) and self._offer(socket, encode(hello)):
                 hello_at, self._told = now + HELLO_PERIOD_S, hello
             self._flush(socket, now)
+            self._serve_requests(requests, socket)
             self._stop.wait(PERIOD_S)
+        self._on_demand.close(self._hello)
         self._gather_stream()
         self._end_session()
         deadline = time.monotonic() + (0.0 if self._has_contact else FIRST_CONTACT_LIMIT_S)
@@ -129,8 +139,42 @@ class Sender:
             time.sleep(0.02)
             if self._has_contact or self._offer(socket, encode(self._present_hello())):
                 self._flush(socket, time.monotonic())
+        self._send_answers(socket, len(self._on_demand.answers))
+        requests.close(0)
         socket.close()
         context.term()
+
+    def _listen(self, context: Any) -> Any:
+        import zmq
+
+        requests = context.socket(zmq.SUB)
+        for option, value in ((zmq.LINGER, 0), (zmq.RCVHWM, 16), (zmq.MAXMSGSIZE, MAX_REQUEST_BYTES)):
+            requests.setsockopt(option, value)
+        requests.setsockopt(zmq.RECONNECT_IVL, 500)
+        requests.setsockopt(zmq.RECONNECT_IVL_MAX, 5000)
+        requests.setsockopt(zmq.SUBSCRIBE, b"")
+        requests.connect(self._run_dir.requests_endpoint(self._hello.node))
+        return requests
+
+    def _serve_requests(self, requests: Any, socket: Any) -> None:
+        """Take what a viewer asks for and send what is ready; whatever goes wrong ends the request alone."""
+        import zmq
+
+        try:
+            while True:
+                self._on_demand.take(requests.recv(zmq.NOBLOCK), self._hello)
+        except zmq.Again:
+            pass
+        except WireError:
+            pass  # not a request of this version: whoever asked will miss the answer
+        self._on_demand.look(self._hello)
+        self._send_answers(socket, MAX_ANSWERS_PER_PASS)
+
+    def _send_answers(self, socket: Any, count: int) -> None:
+        answers = self._on_demand.answers
+        while count > 0 and answers and self._offer(socket, answers[0]):
+            answers.popleft()
+            count -= 1
 
     def _present_hello(self) -> RankHello:
         """Give this rank's facts with all that has been found out while measuring."""

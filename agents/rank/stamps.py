@@ -11,7 +11,7 @@ from threading import get_ident
 from typing import Any
 
 from .batch_size import batch_size
-from .stream import ForwardFacts, Tag, fenced, stream
+from .stream import ForwardFacts, Tag, act_at_step_end, fenced, stream
 
 _original = "_ddltop_original"
 
@@ -273,14 +273,7 @@ def _after_update(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
         _Update.owner = None
         stream.record_end(Tag.UPDATE_END)
         if stream.at_step_end is not None:
-            _act_on_demand()
-
-
-@fenced("on demand")
-def _act_on_demand() -> None:
-    action = stream.at_step_end
-    if action is not None:
-        action()
+            act_at_step_end()
 
 
 def patch_grad_scaler(scaler_class: type) -> None:

@@ -264,3 +264,11 @@ def fenced(site: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return call
 
     return fence
+
+
+@fenced("on demand")
+def act_at_step_end() -> None:
+    """Do what a viewer has asked for, now that an optimizer step has ended."""
+    action = stream.at_step_end
+    if action is not None:
+        action()

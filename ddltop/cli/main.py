@@ -10,7 +10,7 @@ from ddltop.cli import exit_codes
 from ddltop.cli.command import Command
 from ddltop.errors import DdltopError
 
-COMMANDS = ("run", "attach", "collect", "agent", "replay", "report", "demo", "doctor")
+COMMANDS = ("run", "attach", "collect", "agent", "replay", "report", "profile", "stacks", "demo", "doctor")
 
 _EPILOG = """\
 Bare `ddltop` attaches to the live run. stdout is data, stderr is talk.

@@ -20,6 +20,8 @@ from ddltop.wire.messages import (
     AgentHello,
     Message,
     NodeBatch,
+    OnDemandReply,
+    OnDemandRequest,
     RankBye,
     RankHello,
     RankSteps,
@@ -42,6 +44,9 @@ class Intake:
     replies: list[Message] = field(default_factory=list)
     is_recordable: bool = False  # it changed the run: a recording keeps it
     wants_snapshot: bool = False
+    agent_of: str = ""  # the node whose agent sent the frame
+    request: OnDemandRequest | None = None
+    answer: OnDemandReply | None = None
 
 
 class Ingest:
@@ -97,6 +102,10 @@ class Ingest:
             return self._take_batch(message, now)
         if isinstance(message, AgentHello):
             return self._take_agent_hello(message, now)
+        if isinstance(message, OnDemandRequest):
+            return Intake(request=message)
+        if isinstance(message, OnDemandReply):
+            return Intake(answer=message)
         if isinstance(message, SnapshotRequest):
             return self._take_snapshot_request(message)
         if isinstance(message, AgentBye):
@@ -131,7 +140,7 @@ class Ingest:
         welcome = Welcome(
             protocol=PROTOCOL, version=ddltop.__version__, run_id=self.run_id, next_seq=entry.delivery.next_seq
         )
-        return Intake(replies=[welcome], is_recordable=True)
+        return Intake(replies=[welcome], is_recordable=True, agent_of=hello.node)
 
     def _take_batch(self, batch: NodeBatch, now: float) -> Intake:
         entry = self.roster.nodes.get(batch.node)
@@ -145,7 +154,7 @@ class Ingest:
         if is_new:
             self._take_records(entry, batch, now)
         reply = Ack(epoch=batch.epoch, seq=entry.delivery.next_seq - 1)
-        return Intake(replies=[reply], is_recordable=is_new)
+        return Intake(replies=[reply], is_recordable=is_new, agent_of=batch.node)
 
     def _take_records(self, entry: NodeEntry, batch: NodeBatch, now: float) -> None:
         for record in batch.records:

@@ -14,7 +14,8 @@ from typing import Protocol
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from ddltop.collector.ingest import Ingest
+from ddltop.collector.errands import Errands
+from ddltop.collector.ingest import Ingest, Intake
 from ddltop.collector.snapshot import Snapshot, encode_snapshot
 from ddltop.collector.snapshot_builder import SnapshotBuilder
 from ddltop.model.window import Window
@@ -33,6 +34,9 @@ VIEWER_GRACE_S = 3.0
 VIEWER_LIMIT_S = 3600.0
 SILENCE_LIMIT_S = 20.0
 LONG_SILENCE_LIMIT_S = 600.0
+
+
+_Peer = tuple["zmq.Socket[bytes]", bytes]  # a socket of ours and the identity of who is at its other end
 
 
 class Sink(Protocol):
@@ -111,6 +115,7 @@ class Collector:
         self._tcp = tcp
         self._launcher = Launcher(launcher_pid)
         self._builder = SnapshotBuilder(ingest)
+        self._errands: Errands[_Peer] = Errands()
         self._clock = Clock()
         self._viewed_at = 0.0
         self._finished_at: float | None = None
@@ -190,7 +195,20 @@ class Collector:
                 self._viewed_at = now
                 intake.replies.append(SnapshotReply(snapshot=encode_snapshot(self._builder.build(now))))
             for reply in intake.replies:
-                _reply(socket, sender, reply)
+                _reply((socket, sender), reply)
+            self._run_errands(intake, (socket, sender), now)
+
+    def _run_errands(self, intake: Intake, peer: _Peer, now: float) -> None:
+        """Pass on what viewers ask of ranks, and what ranks answer."""
+        if intake.agent_of:
+            self._errands.meet_agent(intake.agent_of, peer)
+        if intake.request is not None:
+            self._viewed_at = now
+            for receiver, message in self._errands.open(intake.request, peer, self._ingest.roster, now):
+                _reply(receiver, message)
+        if intake.answer is not None:
+            for receiver, message in self._errands.answer(intake.answer):
+                _reply(receiver, message)
 
     def _is_over(self, now: float, started: float) -> bool:
         ingest = self._ingest
@@ -245,7 +263,8 @@ def _router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     return socket
 
 
-def _reply(socket: zmq.Socket[bytes], receiver: bytes, message: Message) -> None:
+def _reply(peer: _Peer, message: Message) -> None:
+    socket, receiver = peer
     try:
         socket.send_multipart([receiver, encode(message)], zmq.NOBLOCK)
     except zmq.Again:

@@ -16,6 +16,11 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
+def plain_lines(text: str) -> str:
+    """Remove what a terminal would obey from text of several lines."""
+    return "".join(plain(line) + "\n" for line in text.splitlines())
+
+
 def title_of(snapshot: Snapshot) -> str:
     """Name the model and how it is trained: ResNet50  ddp/nccl  8 ranks, 2 nodes."""
     run = snapshot.run

@@ -23,7 +23,7 @@ class LiveSource:
 
     def __init__(self, endpoint: str, key_file: Path | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = self._connect(endpoint, key_file)
+        self._socket = connect(self._context, endpoint, key_file)
         self._asked_at: float | None = None
 
     def poll(self, timeout_s: float) -> Snapshot | None:
@@ -67,21 +67,23 @@ class LiveSource:
             return None
         return frame
 
-    def _connect(self, endpoint: str, key_file: Path | None) -> Any:
-        socket = self._context.socket(zmq.DEALER)
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.SNDHWM, 8),
-            (zmq.RECONNECT_IVL, 100),
-            (zmq.RECONNECT_IVL_MAX, 2000),
-            (zmq.HEARTBEAT_IVL, 1000),
-            (zmq.HEARTBEAT_TIMEOUT, 3000),
-        ):
-            socket.setsockopt(option, value)
-        if key_file is not None:
-            keys = read_keys(key_file)
-            socket.curve_serverkey = keys.server_public.encode()
-            socket.curve_publickey = keys.client_public.encode()
-            socket.curve_secretkey = keys.client_secret.encode()
-        socket.connect(endpoint)
-        return socket
+
+def connect(context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, key_file: Path | None) -> Any:
+    """Give a socket connected to the collector at `endpoint`; `key_file` holds the run's keys when that is TCP."""
+    socket = context.socket(zmq.DEALER)
+    for option, value in (
+        (zmq.LINGER, 0),
+        (zmq.SNDHWM, 8),
+        (zmq.RECONNECT_IVL, 100),
+        (zmq.RECONNECT_IVL_MAX, 2000),
+        (zmq.HEARTBEAT_IVL, 1000),
+        (zmq.HEARTBEAT_TIMEOUT, 3000),
+    ):
+        socket.setsockopt(option, value)
+    if key_file is not None:
+        keys = read_keys(key_file)
+        socket.curve_serverkey = keys.server_public.encode()
+        socket.curve_publickey = keys.client_public.encode()
+        socket.curve_secretkey = keys.client_secret.encode()
+    socket.connect(endpoint)
+    return socket

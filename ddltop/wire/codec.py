@@ -5,7 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from ddltop.errors import WireError
-from ddltop.wire.messages import Message, ToAgent, ToCollector, ToViewer
+from ddltop.wire.messages import Message, ToAgent, ToCollector, ToRank, ToViewer
 
 T = TypeVar("T")
 
@@ -15,12 +15,18 @@ MAX_FRAME_BYTES = 8 * 2**20
 _encoder = msgspec.msgpack.Encoder()
 _to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
 _to_collector: msgspec.msgpack.Decoder[ToCollector] = msgspec.msgpack.Decoder(ToCollector)
+_to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 _to_viewer: msgspec.msgpack.Decoder[ToViewer] = msgspec.msgpack.Decoder(ToViewer)
 
 
 def encode(message: Message) -> bytes:
     """Encode one message as a msgpack frame."""
     return _encoder.encode(message)
+
+
+def decode_for_rank(frame: bytes) -> ToRank:
+    """Decode a frame that an agent sent to its ranks; raise WireError."""
+    return _decode(_to_rank, frame)
 
 
 def decode_for_agent(frame: bytes) -> ToAgent:

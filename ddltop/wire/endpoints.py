@@ -87,6 +87,10 @@ class RunDir:
         """ZeroMQ endpoint of the PULL socket of the agent of `node`."""
         return _ipc(self.path / f"agent-{_short(node)}.sock")
 
+    def requests_endpoint(self, node: str) -> str:
+        """ZeroMQ endpoint of the PUB socket on which the agent of `node` passes requests on to its ranks."""
+        return _ipc(self.path / f"asks-{_short(node)}.sock")
+
     def write(self, run: RunFile) -> None:
         """Write run.json so that a reader sees all of it or nothing."""
         draft = self.path / f"run.json.{os.getpid()}"

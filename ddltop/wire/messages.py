@@ -230,6 +230,37 @@ class RunEnd(Message, frozen=True, kw_only=True, tag="run_end"):
     exit_code: int
 
 
+# On demand: a viewer asks, the collector passes it on to the agents, an agent to its ranks; answers come back in parts.
+
+
+class OnDemandRequest(Message, frozen=True, kw_only=True, tag="on_demand_request"):
+    """Ask ranks for something that is not measured all the time."""
+
+    id: str  # random hex, chosen by who asks
+    kind: str  # "stacks": Python stacks of all threads, text; "profile": a Chrome trace, gzip
+    ranks: tuple[int, ...] = ()  # empty: all that are alive
+    num_steps: int = 0  # of a profile
+
+
+class OnDemandReply(Message, frozen=True, kw_only=True, tag="on_demand_reply"):
+    """One part of one rank's answer."""
+
+    id: str
+    rank: int
+    node: str
+    part: int = 0  # from 0
+    num_parts: int = 1
+    payload: bytes = b""
+    error: str = ""  # why there is no answer; then this is the only part
+
+
+class OnDemandAccepted(Message, frozen=True, kw_only=True, tag="on_demand_accepted"):
+    """The collector has passed the request on to these ranks."""
+
+    id: str
+    ranks: tuple[int, ...]
+
+
 class StepFlag:
     """Bits of `RankSteps.flags`."""
 
@@ -241,6 +272,7 @@ class StepFlag:
     COARSE = 32  # the step was not measured in detail: only t_iter is known
 
 
-ToAgent = RankHello | RankSteps | RankBye | Welcome | Ack | Refused
-ToCollector = AgentHello | NodeBatch | AgentBye | SnapshotRequest | RunStart | RunEnd
-ToViewer = SnapshotReply | Refused | Ack
+ToRank = OnDemandRequest
+ToAgent = RankHello | RankSteps | RankBye | OnDemandReply | Welcome | Ack | Refused | OnDemandRequest
+ToCollector = AgentHello | NodeBatch | AgentBye | OnDemandReply | SnapshotRequest | OnDemandRequest | RunStart | RunEnd
+ToViewer = SnapshotReply | OnDemandAccepted | OnDemandReply | Refused | Ack
