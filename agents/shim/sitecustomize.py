@@ -13,12 +13,19 @@ def _arm() -> None:
         return
     try:
         from ddltop_agents.attach import arm
-    except ImportError as error:
-        # Another Python, in which ddltop is not installed: say so once, train on.
-        if os.environ.get("RANK") == "0":
-            print(f"ddltop: this Python cannot import ddltop ({error}); its ranks are not measured", file=sys.stderr)  # noqa: T201
+    except Exception as error:  # noqa: BLE001
+        # Another Python, in which ddltop is not installed: leave word for `ddltop run`, train on.
+        _leave_word(f"{sys.executable} cannot import ddltop ({error}): install ddltop into its environment")
         return
     arm()
+
+
+def _leave_word(text: str) -> None:
+    try:
+        with open(os.path.join(os.environ["DDLTOP_RUN_DIR"], "unreached"), "x") as mark:
+            mark.write(text)
+    except OSError:
+        pass  # somebody has, or nobody can
 
 
 def _step_aside() -> None:

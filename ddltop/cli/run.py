@@ -22,9 +22,12 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, sig
 
 def add_options(parser: ArgumentParser) -> None:
     """Declare options."""
-    parser.usage = "ddltop run [--no-buckets] -- CMD ..."
+    parser.usage = "ddltop run [--buckets off|auto|force] [--quiet] -- CMD ..."
     parser.add_argument(
-        "--no-buckets", action="store_true", help="do not time DDP's buckets (t_c is then not measured)"
+        "--buckets",
+        choices=("off", "auto", "force"),
+        default="auto",
+        help="time DDP's buckets: not at all, where the result stays bit-equal (default), or wherever DDP allows it",
     )
     parser.add_argument("--quiet", action="store_true", help="do not say how to look")
     parser.add_argument("words", nargs=REMAINDER, metavar="CMD", help="python, torchrun, srun ... and its arguments")
@@ -35,7 +38,7 @@ def run(options: Namespace) -> int:
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     if not words:
         raise UsageError("no command to run", "ddltop run -- torchrun --nproc-per-node 2 train.py")
-    launch = prepare_run(tuple(words), no_buckets=options.no_buckets)
+    launch = prepare_run(tuple(words), buckets=options.buckets)
     if launch is not None and not options.quiet:
         print(f"ddltop: watching run {launch.run_id}; to look: ddltop", file=sys.stderr)
     return _run_command(words, launch)
@@ -54,7 +57,7 @@ class Launch:
         return self.run_dir_path.name
 
 
-def prepare_run(words: tuple[str, ...], *, no_buckets: bool = False) -> Launch | None:
+def prepare_run(words: tuple[str, ...], *, buckets: str = "auto") -> Launch | None:
     """Make the run directory and start its collector; None when that fails: the command runs all the same."""
     from ddltop import __version__
     from ddltop.sources.runs import sweep_stale_runs
@@ -85,13 +88,16 @@ def prepare_run(words: tuple[str, ...], *, no_buckets: bool = False) -> Launch |
     environ = dict(os.environ)
     environ[ENV_RUN_DIR] = str(run_dir.path)
     environ["PYTHONPATH"] = os.pathsep.join([shim_folder(), *filter(None, [environ.get("PYTHONPATH")])])
-    if no_buckets:
-        environ[ENV_BUCKETS] = "off"
+    if buckets != "auto":
+        environ[ENV_BUCKETS] = buckets
     return Launch(run_dir.path, environ)
 
 
-def finish_run(launch: Launch, exit_code: int) -> None:
-    """Tell the collector that the command has ended, and wait shortly until its recording is complete."""
+def finish_run(launch: Launch, exit_code: int) -> bool:
+    """Tell the collector that the command has ended, and wait shortly until its recording is complete.
+
+    Gives whether any rank was measured; True as well when the collector cannot say.
+    """
     from ddltop.sources.live import LiveSource
     from ddltop.wire.endpoints import RunDir
     from ddltop.wire.locks import is_locked
@@ -99,15 +105,17 @@ def finish_run(launch: Launch, exit_code: int) -> None:
 
     run_dir = RunDir(launch.run_dir_path)
     if not is_locked(run_dir.collector_lock):
-        return
+        return True
     source = LiveSource(run_dir.collector_endpoint)
     try:
+        snapshot = source.poll(FINISH_LIMIT_S)
         source.tell(RunEnd(run_id=run_dir.run_id, exit_code=exit_code), FINISH_LIMIT_S)
     finally:
         source.close()
     deadline = time.monotonic() + FINISH_LIMIT_S
     while time.monotonic() < deadline and is_locked(run_dir.collector_lock) and not run_dir.finished_mark.exists():
         time.sleep(0.05)
+    return snapshot is None or bool(snapshot.ranks)
 
 
 def _run_command(words: list[str], launch: Launch | None) -> int:
@@ -121,14 +129,18 @@ def _run_command(words: list[str], launch: Launch | None) -> int:
     _pass_signals_on(process)
     exit_code = process.wait()
     if launch is not None:
-        _finish_quietly(launch, exit_code)
+        _finish_quietly(launch, words, exit_code)
     # A shell's way of saying that a signal ended the command.
     return exit_code if exit_code >= 0 else 128 - exit_code
 
 
-def _finish_quietly(launch: Launch, exit_code: int) -> None:
+def _finish_quietly(launch: Launch, words: list[str], exit_code: int) -> None:
+    from ddltop.cli.reach import why_unreached
+
+    reason = why_unreached(words, launch.run_dir_path)
     try:
-        finish_run(launch, exit_code)
+        if not finish_run(launch, exit_code):
+            print(f"ddltop: no training was measured: {reason}", file=sys.stderr)
     except (OSError, DdltopError) as error:
         print(f"ddltop: the recording may lack its end: {error}", file=sys.stderr)
 

@@ -70,6 +70,11 @@ class RunDir:
         """Exists once the recording of the run is complete."""
         return self.path / "finished"
 
+    @property
+    def unreached_mark(self) -> Path:
+        """Text file: why a Python of this run could not be armed, by the first that could not."""
+        return self.path / "unreached"
+
     def agent_lock(self, node: str) -> Path:
         """File locked (flock) by the agent of `node` while it lives."""
         return self.path / f"agent-{_short(node)}.lock"
