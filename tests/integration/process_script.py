@@ -74,8 +74,11 @@ def spawn(folder: str) -> None:
 
 def elastic(folder: str) -> None:
     """Crash in the first attempt of torchrun, train through in the second."""
-    dist.init_process_group("gloo")
-    is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    # A store for each attempt: in torchrun's own, gloo may read the addresses of the attempt before.
+    store = f"file://{folder}/store-{os.getppid()}-{attempt}"
+    dist.init_process_group("gloo", init_method=store, rank=int(os.environ["RANK"]), world_size=2)
+    is_first = attempt == "0"
     train(DataLoader(Watchful(folder), batch_size=BATCH), crash_at=20 if is_first else None)
     dist.destroy_process_group()
 
