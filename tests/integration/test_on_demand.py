@@ -18,6 +18,8 @@ from tests.integration.conftest import ROOT, Lab
 from tests.integration.recorded import recorded
 
 STEPS = ("--model", "tiny", "--steps", "1500")
+# A training that lasts as long as a test needs it, however slow the machine is.
+ENDLESS = ("--model", "tiny", "--steps", "1000000")
 Wait = Callable[[Callable[[], Any], float], Any]
 
 
@@ -113,7 +115,7 @@ def test_a_training_that_ends_first_says_so(lab: Lab, wait_for: Wait) -> None:
 
 
 def test_a_rank_that_is_stopped_is_given_up_and_answers_are_not_mixed_up(lab: Lab, wait_for: Wait) -> None:
-    run = lab.start(lab.command("run", "--", *lab.torchrun(*STEPS)))
+    run = lab.start(lab.command("run", "--", *lab.torchrun(*ENDLESS)))
     wait_for(lambda: is_stepping(lab), 30)
     pids = {hello.rank: hello.pid for hello in _hellos(lab)}
     os.kill(pids[1], signal.SIGSTOP)
@@ -123,7 +125,8 @@ def test_a_rank_that_is_stopped_is_given_up_and_answers_are_not_mixed_up(lab: La
         os.kill(pids[1], signal.SIGCONT)
     time.sleep(1)
     again = lab.ddltop("stacks")
-    ended(run)
+    run.terminate()
+    run.communicate(timeout=60)
     assert done.returncode == 1
     assert "=== r0" in done.stdout
     assert "r1: it does not answer" in done.stderr
