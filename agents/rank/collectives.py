@@ -170,10 +170,15 @@ def _watch_end(call: CollectiveCall, work: Any) -> None:
     number = pending.add()
 
     def note_end(_done: Any) -> None:
-        call.ended_ns = perf_counter_ns()
+        _note_collective_end(call)
         pending.discard(number)
 
     future.add_done_callback(note_end)
+
+
+@fenced("collectives")
+def _note_collective_end(call: CollectiveCall) -> None:
+    call.ended_ns = perf_counter_ns()
 
 
 def _num_bytes(message: Any) -> int:

@@ -130,6 +130,8 @@ def reason_against(ddp: Any) -> str:
     for flag in ("mixed_precision", "_delay_all_reduce_all_params", "_delay_all_reduce_params"):
         if getattr(ddp, flag, None):
             return f"DDP uses {flag.strip('_')}"
+    if not hasattr(ddp, "_join_config"):
+        return "this version of torch does not tell how many ranks take part under join()"
     if mode == "force":
         return ""
     if world_size & (world_size - 1) and getattr(ddp, "gradient_as_bucket_view", False):

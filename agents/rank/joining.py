@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .stamps import is_patched, mark_patched
+from .stream import fenced
 
 _announcements: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # DDP -> work whose result is the number of ranks
 
@@ -22,14 +23,19 @@ def patch_join(join_class: Any) -> None:
     @wraps(original)
     def notify_join_context(joinable: Any) -> Any:
         work = original(joinable)
-        if work is None:
-            _announcements.pop(joinable, None)
-        else:
-            _announcements[joinable] = work
+        _note_announcement(joinable, work)
         return work
 
     mark_patched(notify_join_context, original)
     join_class.notify_join_context = staticmethod(notify_join_context)
+
+
+@fenced("join")
+def _note_announcement(joinable: Any, work: Any) -> None:
+    if work is None:
+        _announcements.pop(joinable, None)
+    else:
+        _announcements[joinable] = work
 
 
 def present_ranks(ddp: Any) -> int | None:
